@@ -1,0 +1,1 @@
+"""The policy and PPO: tokens, rollout, advantages, losses, updates, checkpoints, training."""

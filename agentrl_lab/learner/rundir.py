@@ -1,0 +1,154 @@
+"""The folder of one run: settings, versions, metrics, checkpoints, result. Knows no PPO.
+
+config.json and versions.json are written first, metrics.jsonl grows by a line an update,
+result.json is written last: a run without it has not finished.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from agentrl_lab.config import (
+    EnvConfig,
+    GuardConfig,
+    PPOConfig,
+    SamplingConfig,
+    TrainConfig,
+)
+from agentrl_lab.learner.checkpoints import sync_folder, write_synced
+
+CONFIG, VERSIONS, METRICS, RESULT = "config.json", "versions.json", "metrics.jsonl", "result.json"
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
+GROUPS = {"env": EnvConfig, "sampling": SamplingConfig, "ppo": PPOConfig, "guard": GuardConfig}
+
+
+class RunDirError(RuntimeError):
+    """A run folder cannot be used; the message says why and what to do."""
+
+
+class RunDir:
+    """One run's folder, locked while it is in use; the lock ends with the process, however."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self._lock = FileLock(path / ".lock", timeout=0)
+
+    @classmethod
+    def create(cls, path: Path, config: TrainConfig) -> RunDir:
+        """A new run in an empty or new folder.
+
+        Raises:
+            RunDirError: the folder holds something already, or cannot be written.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            others = [item.name for item in path.iterdir() if item.name != ".lock"]
+        except OSError as error:
+            raise RunDirError(f"cannot make folder {path}: {error.strerror or error}") from error
+        if others:
+            raise RunDirError(
+                f"{path} is not empty ({', '.join(sorted(others)[:3])}): choose another --out, "
+                f"or go on with that run by --resume {path}"
+            )
+        run = cls(path)
+        run.acquire()
+        run.checkpoints.mkdir()
+        run.write(CONFIG, dataclasses.asdict(config))
+        run.write(VERSIONS, versions())
+        return run
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunDir:
+        """A run that was started before.
+
+        Raises:
+            RunDirError: there is no run in that folder.
+        """
+        if not (path / CONFIG).is_file():
+            raise RunDirError(f"no run to resume in {path}: it has no {CONFIG}")
+        run = cls(path)
+        run.acquire()
+        return run
+
+    def acquire(self) -> None:
+        """Locks the folder.
+
+        Raises:
+            RunDirError: another process works in it, or it cannot be written.
+        """
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise RunDirError(
+                f"another process is running in {self.path}: wait for it or choose another --out"
+            ) from error
+        except OSError as error:
+            raise RunDirError(f"cannot write in {self.path}: {error.strerror or error}") from error
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def config(self) -> TrainConfig:
+        """The settings the run was started with.
+
+        Raises:
+            RunDirError: config.json is damaged or from another version.
+        """
+        try:
+            raw = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+            groups = {name: kind(**raw.pop(name)) for name, kind in GROUPS.items()}
+            return TrainConfig(**raw, **groups)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunDirError(f"{self.path / CONFIG} cannot be read: {error}") from error
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """A JSON file, whole or not at all."""
+        aside = self.path / f".{name}.partial"
+        write_synced(aside, (json.dumps(content, indent=1) + "\n").encode())
+        aside.replace(self.path / name)
+        sync_folder(self.path)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A JSON file, None when it is not there."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """One line of metrics, on the disk when this returns."""
+        with open(self.path / METRICS, "ab") as file:
+            file.write((json.dumps(dict(row)) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All rows written so far; a last line that a kill cut is left out."""
+        path = self.path / METRICS
+        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+        return [json.loads(line) for line in lines]
+
+    def keep_metrics(self, rows: int) -> None:
+        """Cuts the metrics to their first `rows` lines: those a checkpoint knows of."""
+        path = self.path / METRICS
+        lines = path.read_bytes().split(b"\n")[:rows] if path.is_file() else []
+        write_synced(path, b"".join(line + b"\n" for line in lines))
+
+
+def versions() -> dict[str, Any]:
+    """What the last bits of a run depend on beside its settings."""
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+    }

@@ -1,0 +1,316 @@
+"""The training loop: collect, update, evaluate, record, keep or roll back (E1, G3).
+
+Everything an update draws at random comes from streams named by (seed, purpose, update), so a run
+that is killed and resumed goes on with the same bits as one that never stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from agentrl_lab.config import EnvConfig, TrainConfig
+from agentrl_lab.learner import ppo
+from agentrl_lab.learner.checkpoints import (
+    CheckpointCorrupt,
+    latest_good,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+)
+from agentrl_lab.learner.evaluation import Evaluation, evaluate, summarise
+from agentrl_lab.learner.policy import Policy, load_policy
+from agentrl_lab.learner.rollout import Collector
+from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, RunDirError, versions
+from agentrl_lab.learner.streams import stream, torch_generator
+from agentrl_lab.learner.trajectories import Trajectory, TrajectoryBuffer
+from agentrl_lab.records import Split
+from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.observations import CountTokens
+
+EVALUATION_SEED = 0
+"""Validation and test tasks are the same for every run, whatever its seed."""
+
+MakeEnv = Callable[[Split, int, EnvConfig, CountTokens], TicketEnv]
+"""(split, seed, config, count_tokens) -> environment: pass your own to change the world."""
+
+Report = Callable[[dict[str, Any]], None]
+"""Called with each row of metrics as it is written."""
+
+
+def ticket_env(split: Split, seed: int, config: EnvConfig, count_tokens: CountTokens) -> TicketEnv:
+    """The standard environment."""
+    return TicketEnv(split, seed, config, count_tokens=count_tokens)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: all it needs beside weights and optimizer to go on."""
+
+    update: int = 0
+    """Updates done."""
+    rollbacks: int = 0
+    rate_factor: float = 1.0
+    """What rollbacks have made of the learning rates."""
+    best_validation: float = -1.0
+    best_checkpoint: str | None = None
+    policy_tokens: int = 0
+    """Tokens the policy has written in training."""
+    seconds: float = 0.0
+
+
+class Trainer:
+    """One run in one folder.
+
+    Args:
+        config: its settings.
+        run: its folder; a checkpoint found there is gone on with.
+        make_env: the world; its reward, codec and tools are the environment's own business.
+    """
+
+    def __init__(self, config: TrainConfig, run: RunDir, make_env: MakeEnv = ticket_env) -> None:
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.config, self.run, self._make_env = config, run, make_env
+        self.policy = load_policy(config.policy)
+        self.optimizer = ppo.make_optimizer(self.policy, config.ppo)
+        self.progress = Progress()
+        self.notes: list[str] = []
+        """What a resume found: damaged checkpoints, other versions."""
+        self._restore()
+
+    def fit(self, report: Report = lambda row: None) -> dict[str, Any]:
+        """Trains to the end and returns what result.json holds."""
+        if (finished := self.run.read(RESULT)) is not None:
+            return finished
+        if not self.run.metrics():
+            self._record({"update": 0, "episodes": 0} | self._validate(), report)
+            self._checkpoint()
+        while self.progress.update < self.config.num_updates:
+            report_row = self._one_update()
+            self._record(report_row, report)
+            self._checkpoint()
+        result = self._result()
+        self.policy.save(self.run.path / "policy")
+        self.run.write(RESULT, result)
+        return result
+
+    # One update
+
+    def _one_update(self) -> dict[str, Any]:
+        started, number = time.perf_counter(), self.progress.update
+        temperature = self.temperature(number)
+        trajectories = self._collect(number, temperature)
+        collected = time.perf_counter()
+        self._set_rates()
+        metrics = ppo.update(
+            self.policy, self.optimizer, TrajectoryBuffer(trajectories), self.config.ppo,
+            temperature=temperature,
+            generator=torch_generator(stream(self.config.seed, "shuffling", number)),
+        )  # fmt: skip
+        updated = time.perf_counter()
+        tokens = sum(t.num_action_tokens for t in trajectories)
+        self.progress = replace(
+            self.progress, update=number + 1, policy_tokens=self.progress.policy_tokens + tokens
+        )
+        row = {
+            "update": number + 1,
+            "episodes": (number + 1) * self.config.ppo.episodes_per_update,
+            **episode_metrics(trajectories, temperature),
+            **metrics,
+            **self._validate(),
+        }
+        row |= self._guard(row["validation_success"])
+        ended = time.perf_counter()
+        self.progress = replace(self.progress, seconds=self.progress.seconds + ended - started)
+        return row | {
+            "rollout_seconds": collected - started,
+            "update_seconds": updated - collected,
+            "validation_seconds": ended - updated,
+            "policy_tokens_per_s": tokens / (collected - started),
+            "rss_peak_mb": peak_rss_mb(),
+        }
+
+    def temperature(self, number: int) -> float:
+        """Sampling temperature of update `number` (0 is the first)."""
+        return self.config.sampling.temperature_at(number / max(1, self.config.num_updates - 1))
+
+    def _collect(self, number: int, temperature: float) -> list[Trajectory]:
+        size = self.config.ppo.episodes_per_update
+        tasks = range(number * size, (number + 1) * size)
+        return self.collector(Split.TRAIN, self.config.seed).collect(
+            tasks, temperature=temperature, seed=stream(self.config.seed, "sampling", number)
+        )
+
+    def _validate(self) -> dict[str, float]:
+        """Greedy success on the clean validation set (G3)."""
+        tasks = range(self.config.guard.validation_tasks)
+        seen = evaluate(self.collector(Split.VALIDATION, EVALUATION_SEED), tasks)
+        return {
+            "validation_success": seen.success.value,
+            "validation_fabrication": seen.fabrication.value,
+        }
+
+    def _guard(self, success: float) -> dict[str, float]:
+        """Remembers the best policy, or goes back to it when validation has fallen too far."""
+        guard, progress = self.config.guard, self.progress
+        fallen = success < progress.best_validation - guard.rollback_drop
+        if fallen and progress.best_checkpoint and progress.rollbacks < guard.max_rollbacks:
+            self.roll_back()
+        elif success >= progress.best_validation:
+            name = checkpoint_name(progress.update)
+            self.progress = replace(progress, best_validation=success, best_checkpoint=name)
+        return {"rollbacks": self.progress.rollbacks, "rate_factor": self.progress.rate_factor}
+
+    def roll_back(self) -> None:
+        """Puts the best checkpoint's weights and optimizer back and lowers the learning rates."""
+        progress = self.progress
+        load_checkpoint(
+            self.run.checkpoints / progress.best_checkpoint, self.policy, self.optimizer
+        )
+        self.progress = replace(
+            progress,
+            rollbacks=progress.rollbacks + 1,
+            rate_factor=progress.rate_factor * self.config.guard.rollback_rate_factor,
+        )
+
+    def _set_rates(self) -> None:
+        rates = (self.config.ppo.learning_rate, self.config.ppo.value_learning_rate)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * self.progress.rate_factor
+
+    # Records and restarts
+
+    def collector(self, split: Split, seed: int, policy: Policy | None = None) -> Collector:
+        """Plays episodes of a split, with the policy as it is now or with another one."""
+        policy = policy or self.policy
+        count = policy.tokenizer.count
+        return Collector(
+            policy,
+            lambda: self._make_env(split, seed, self.config.env, count),
+            self.config.sampling,
+        )
+
+    def _record(self, row: dict[str, Any], report: Report) -> None:
+        self.run.append_metrics(row)
+        report(row)
+
+    def _checkpoint(self) -> None:
+        path = self.run.checkpoints / checkpoint_name(self.progress.update)
+        save_checkpoint(path, self.policy, self.optimizer, asdict(self.progress))
+        prune(self.run.checkpoints, keep=self.config.keep_checkpoints,
+              best=self.progress.best_checkpoint)  # fmt: skip
+
+    def _restore(self) -> None:
+        """Goes on from the newest whole checkpoint, if the folder has any."""
+        path, damaged = latest_good(self.run.checkpoints)
+        self.notes += [f"passed over: {complaint}" for complaint in damaged]
+        if path is None:
+            if damaged:
+                raise CheckpointCorrupt(f"{self.run.path} has no whole checkpoint: {damaged[0]}")
+            self.run.keep_metrics(0)
+            return
+        self.notes += _differences(self.run.read(VERSIONS) or {}, versions())
+        self.progress = Progress(**load_checkpoint(path, self.policy, self.optimizer))
+        self.run.keep_metrics(self.progress.update + 1)
+        for torn in self.run.checkpoints.glob("update-*"):
+            if torn.name > path.name:
+                torn.rename(torn.with_name(f".damaged-{torn.name}"))
+
+    def _result(self) -> dict[str, Any]:
+        """Looks at the test split, once, with the policy before and after."""
+        tasks = range(self.config.test_tasks)
+        warm = self.config.sampling.temperature
+        started = time.perf_counter()
+        after = {t: self._test(self.policy, tasks, t) for t in (0.0, warm)}
+        start = load_policy(self.config.policy)
+        before = {t: self._test(start, tasks, t) for t in (0.0, warm)}
+        last = self.run.metrics()[-1]
+        seconds = self.progress.seconds + time.perf_counter() - started
+        return {
+            "validation_success": last["validation_success"],
+            "test_success": after[0.0].success.value,
+            "test": after[0.0].as_dict(),
+            "test_at_temperature": after[warm].as_dict(),
+            "untrained_test_success": before[0.0].success.value,
+            "untrained_test": before[0.0].as_dict(),
+            "untrained_test_at_temperature": before[warm].as_dict(),
+            "temperature": warm,
+            "episodes": self.config.num_updates * self.config.ppo.episodes_per_update,
+            "policy_tokens": self.progress.policy_tokens,
+            "rollbacks": self.progress.rollbacks,
+            "seed": self.config.seed,
+            "seconds": seconds,
+            "peak_rss_mb": peak_rss_mb(),
+        }
+
+    def _test(self, policy: Policy, tasks: range, temperature: float) -> Evaluation:
+        collector = self.collector(Split.TEST, EVALUATION_SEED, policy)
+        return evaluate(collector, tasks, temperature=temperature, seed=EVALUATION_SEED)
+
+
+def episode_metrics(trajectories: list[Trajectory], temperature: float) -> dict[str, float]:
+    """What the episodes of an update say (E11)."""
+    seen = summarise([trajectories], temperature)
+    stages = [stage for t in trajectories for stage in t.stages]
+    entropy = sum(sum(t.entropies) for t in trajectories)
+    return {
+        "temperature": temperature,
+        "success_rate": seen.success.value,
+        "fabrication_rate": seen.fabrication.value,
+        "invalid_rate": seen.invalid_rate,
+        "turns_per_episode": seen.turns,
+        "queries_per_episode": sum(t.outcome.queries for t in trajectories) / len(trajectories),
+        "reward_per_episode": seen.reward,
+        "entropy_per_token": entropy / seen.policy_tokens,
+        "entropy_per_decision": entropy / len(stages),
+        "tokens_per_episode": sum(len(t.ids) for t in trajectories) / len(trajectories),
+    }
+
+
+def start_run(path: Path, config: TrainConfig, make_env: MakeEnv = ticket_env) -> Trainer:
+    """A trainer in a new folder; nothing is left behind when the policy cannot be loaded."""
+    load_policy(config.policy)
+    return Trainer(config, RunDir.create(path, config), make_env)
+
+
+def resume_run(path: Path, make_env: MakeEnv = ticket_env) -> Trainer:
+    """A trainer that goes on with a run, under the settings it was started with."""
+    run = RunDir.reopen(path)
+    config = run.config()
+    threads = (run.read(VERSIONS) or {}).get("threads")
+    if not threads:
+        raise RunDirError(f"{path} has no {VERSIONS}: the run never began, start it anew")
+    torch.set_num_threads(threads)  # another number would change the last bits
+    return Trainer(config, run, make_env)
+
+
+def checkpoint_name(update: int) -> str:
+    """Names that sort by update."""
+    return f"update-{update:06d}"
+
+
+def _differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} was {then.get(name)} and is {value} now: the last bits may differ"
+        for name, value in now.items()
+        if then.get(name) != value
+    ]
+
+
+def peak_rss_mb() -> float:
+    """Largest resident memory of this process so far, in MB (2**20 bytes)."""
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return memory.peak_wset / 2**20
+    import resource  # absent on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -1,0 +1,1 @@
+"""What notebooks and the command line use: plots, reports, play."""

@@ -1,0 +1,45 @@
+"""One task played by a policy, as a conversation to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentrl_lab.config import EnvConfig, SamplingConfig
+from agentrl_lab.learner.policy import Policy
+from agentrl_lab.learner.rollout import Collector
+from agentrl_lab.learner.trajectories import Trajectory
+from agentrl_lab.records import Message, Split
+from agentrl_lab.world.env import TicketEnv
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What was said in an episode, and what came of it."""
+
+    messages: Sequence[Message]
+    trajectory: Trajectory
+
+    @property
+    def verdict(self) -> str:
+        """One line: did it do the work, and did it tell the truth?"""
+        outcome = self.trajectory.outcome
+        said = (
+            f"claimed {'a change that did not happen' if outcome.fabricated else 'nothing false'}"
+        )
+        result = "succeeded" if outcome.success else "failed"
+        return f"{result}, {said}, reward {self.trajectory.reward:+.2f} ({outcome.stop.value})"
+
+
+def converse(
+    policy: Policy, task: int, env: EnvConfig, sampling: SamplingConfig, split: Split = Split.TEST
+) -> Conversation:
+    """A policy's greedy episode on one task."""
+    made: list[TicketEnv] = []
+
+    def make() -> TicketEnv:
+        made.append(TicketEnv(split, 0, env, count_tokens=policy.tokenizer.count))
+        return made[-1]
+
+    trajectory = Collector(policy, make, sampling).collect([task], temperature=0.0, seed=[0])[0]
+    return Conversation(made[-1].messages, trajectory)

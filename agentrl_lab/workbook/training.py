@@ -1,0 +1,153 @@
+"""The training, evaluation and warm-start commands: they say what happens while it happens."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentrl_lab.config import (
+    EnvConfig,
+    SamplingConfig,
+    TrainConfig,
+    data_dir,
+    nearest,
+    with_settings,
+)
+from agentrl_lab.learner.evaluation import Evaluation, Rate, evaluate
+from agentrl_lab.learner.policy import load_policy, num_parameters
+from agentrl_lab.learner.rollout import Collector
+from agentrl_lab.learner.rundir import RunDirError
+from agentrl_lab.learner.trainer import Trainer, resume_run, start_run
+from agentrl_lab.learner.warmstart import RECIPES, warm_start
+from agentrl_lab.records import Split
+from agentrl_lab.workbook.report import in_words, table, write_report
+from agentrl_lab.world.env import TicketEnv
+
+Say = Callable[[str], None]
+BAR = 24
+
+
+def run_training(
+    out: Path | None, resume: Path | None, settings: dict[str, Any], say: Say
+) -> dict[str, Any]:
+    """Trains, or goes on training; returns the result with the paths of run and report."""
+    config = with_settings(TrainConfig(), settings)
+    trainer = resume_run(resume) if resume else start_run(out or next_folder(), config)
+    run = trainer.run
+    for note in trainer.notes:
+        say(f"note: {note}")
+    say(_opening(trainer))
+    result = trainer.fit(_Progress(trainer, say))
+    say("writing the report ...")
+    report = write_report(run)
+    for sentence in in_words(result):
+        say(f"  {sentence}")
+    before, after = result["untrained_test_success"], result["test_success"]
+    tasks = result["test"]["success"]["n"]
+    say(f"success before {before:.2f}, after {after:.2f} (greedy, {tasks} test tasks)")
+    say(f"report: {report}")
+    run.release()
+    return result | {"run": str(run.path), "report": str(report)}
+
+
+def next_folder(parent: Path = Path("runs")) -> Path:
+    """The first of runs/001, runs/002, ... that does not exist."""
+    return next(
+        path for number in itertools.count(1) if not (path := parent / f"{number:03d}").exists()
+    )
+
+
+def _opening(trainer: Trainer) -> str:
+    config, done = trainer.config, trainer.progress.update
+    start = f"going on after update {done}" if done else f"starting from {config.policy}"
+    return (
+        f"{start}: {num_parameters(trainer.policy):,} parameters, {config.num_updates} updates of "
+        f"{config.ppo.episodes_per_update} episodes, seed {config.seed}, folder {trainer.run.path}"
+    )
+
+
+class _Progress:
+    """A line for each update: how far, how well, how long still."""
+
+    def __init__(self, trainer: Trainer, say: Say) -> None:
+        self._trainer, self._say, self._seconds = trainer, say, []
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        total = self._trainer.config.num_updates
+        if row["update"] == 0:
+            self._say(f"  untrained: greedy validation success {row['validation_success']:.2f}")
+            return
+        self._seconds.append(sum(v for k, v in row.items() if k.endswith("_seconds")))
+        left = sum(self._seconds[-8:]) / len(self._seconds[-8:]) * (total - row["update"])
+        bar = "#" * round(BAR * row["validation_success"])
+        self._say(
+            f"  {row['update']:>3}/{total}  validation {row['validation_success']:.2f} "
+            f"|{bar:<{BAR}}| sampled {row['success_rate']:.2f} at T {row['temperature']:.2f}  "
+            f"invalid {row['invalid_rate']:.2f}  kl {row['kl_old_max']:.4f}  {left:4.0f} s left"
+            + ("  ROLLED BACK" if self._rolled_back(row) else "")
+        )
+
+    def _rolled_back(self, row: dict[str, Any]) -> bool:
+        rows = self._trainer.run.metrics()
+        return len(rows) > 1 and row["rollbacks"] > rows[-2].get("rollbacks", 0)
+
+
+def run_evaluation(
+    policy: str, split: str, episodes: int, *, temperature: float, attempts: int, seed: int,
+    env: EnvConfig,
+) -> Evaluation:  # fmt: skip
+    """Plays the first `episodes` tasks of a split with a policy."""
+    if split not in set(Split):
+        raise ValueError(f"no split is called {split!r}: {nearest(split, set(Split))}")
+    player = load_policy(policy)
+    collector = Collector(
+        player,
+        lambda: TicketEnv(split, 0, env, count_tokens=player.tokenizer.count),
+        SamplingConfig(),
+    )
+    return evaluate(
+        collector, range(episodes), temperature=temperature, seed=seed, attempts=attempts
+    )
+
+
+def evaluation_table(seen: Evaluation) -> str:
+    """An evaluation as text."""
+    how = f"temperature {seen.temperature:g}" if seen.temperature else "greedy"
+    rows = [("success", *_cells(seen.success)), ("fabrication", *_cells(seen.fabrication))]
+    rows += [(f"  {kind}", *_cells(rate)) for kind, rate in seen.by_kind.items()]
+    stops = ", ".join(f"{name} {count}" for name, count in seen.stops.items())
+    chances = ", ".join(f"pass^{k} {chance:.3f}" for k, chance in seen.pass_k.items())
+    return "\n".join(
+        [
+            table([(how, "share", "95% interval", "tasks"), *rows]),
+            f"invalid actions {seen.invalid_rate:.3f}, turns {seen.turns:.2f}, "
+            f"reward {seen.reward:+.3f} an episode",
+            f"stops: {stops}",
+            chances,
+        ]
+    )
+
+
+def _cells(rate: Rate) -> tuple[str, str, str]:
+    return f"{rate.value:.3f}", f"{rate.low:.3f} to {rate.high:.3f}", str(rate.n)
+
+
+def run_warm_start(name: str, out: Path | None, say: Say) -> None:
+    """Makes one of the shipped policies anew."""
+    if name not in RECIPES:
+        raise ValueError(f"no recipe is called {name!r}: {nearest(name, RECIPES)}")
+    folder = out or data_dir() / "policies" / name
+    if out and out.exists() and any(out.iterdir()):
+        raise RunDirError(f"{out} is not empty: choose another --out")
+    started, recipe = time.perf_counter(), RECIPES[name]
+    policy, losses = warm_start(recipe)
+    for step, loss in enumerate(losses):
+        if step % 20 == 0 or step == recipe.steps - 1:
+            passed = time.perf_counter() - started
+            left = passed / (step + 1) * (recipe.steps - step - 1)
+            say(f"  step {step:>4}/{recipe.steps}  loss {loss:.4f}  {left:4.0f} s left")
+    policy.save(folder, value_head=False)
+    say(f"wrote {folder}")

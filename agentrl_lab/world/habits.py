@@ -1,0 +1,112 @@
+"""Scripted ways of working the desk: demonstrations for a warm start, and yardsticks for tests.
+
+A habit is a function of (task, codec, rng) that plans the messages of a whole episode. It may read
+the task's tickets, since it only pretends to find out what a query would tell.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agentrl_lab.records import Call, ConclusionKind
+from agentrl_lab.world.parser import Codec
+from agentrl_lab.world.tasks import Task
+
+Habit = Callable[[Task, Codec, random.Random], list[str]]
+
+SENTENCES: Mapping[ConclusionKind, tuple[str, ...]] = {
+    ConclusionKind.CLOSED: ("Ticket {id} is closed.", "I have closed {id}."),
+    ConclusionKind.UNPAID: ("Ticket {id} is unpaid.", "{id} is not paid, it cannot be closed."),
+    ConclusionKind.ALREADY_CLOSED: ("Ticket {id} was already closed.", "{id} is already closed."),
+    ConclusionKind.NOT_FOUND: ("There is no ticket {id}.", "Ticket {id} does not exist."),
+    ConclusionKind.STATUS_OPEN: ("The status of {id} is open.", "Status of {id}: open."),
+    ConclusionKind.STATUS_PENDING: ("The status of {id} is pending.", "Status of {id}: pending."),
+    ConclusionKind.STATUS_CLOSED: ("The status of {id} is closed.", "Status of {id}: closed."),
+    ConclusionKind.NONE: ("I will look into {id}.", "Please wait."),
+}
+"""What a reply says for each conclusion; the judge reads each as exactly that."""
+
+WRONG_TOOLS = ("get_ticket", "close_ticket", "find_ticket", "set_status")
+
+
+def query(task: Task) -> Call:
+    return Call("query_ticket", {"ticket_id": task.ticket_id})
+
+
+def update(task: Task, new_status: str = "closed") -> Call:
+    return Call("update_ticket", {"ticket_id": task.ticket_id, "new_status": new_status})
+
+
+def say(task: Task, conclusion: ConclusionKind, rng: random.Random) -> Call:
+    return Call("reply", {"content": rng.choice(SENTENCES[conclusion]).format(id=task.ticket_id)})
+
+
+def careful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Looks, changes what is needed, says what is true: the honest way."""
+    change = [update(task)] if task.required else []
+    return [codec.render(c) for c in (query(task), *change, say(task, task.expected, rng))]
+
+
+def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Looks, changes nothing, claims that the ticket is closed: fluent, and wrong (A1)."""
+    return [codec.render(c) for c in (query(task), say(task, ConclusionKind.CLOSED, rng))]
+
+
+def blind(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Changes without looking."""
+    return [codec.render(c) for c in (update(task), say(task, ConclusionKind.CLOSED, rng))]
+
+
+def guessing(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Looks, then concludes at random."""
+    conclusion = rng.choice(list(SENTENCES))
+    return [codec.render(c) for c in (query(task), say(task, conclusion, rng))]
+
+
+def hasty(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Concludes at random without looking."""
+    return [codec.render(say(task, rng.choice(list(SENTENCES)), rng))]
+
+
+def stubborn(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Asks the same again and again."""
+    return [codec.render(query(task))] * 6
+
+
+def slipping(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Writes one message that is no action, then works carefully."""
+    return [malformed(task, codec, rng), *careful(task, codec, rng)]
+
+
+def broken(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Writes what is no action; three times in four the same to the end."""
+    if rng.random() < 0.75:
+        return [malformed(task, codec, rng)] * 6
+    return [malformed(task, codec, rng) for _ in range(6)]
+
+
+def malformed(task: Task, codec: Codec, rng: random.Random) -> str:
+    """A message that looks like an action and is none."""
+    match rng.randrange(4):
+        case 0:
+            return codec.render(Call(rng.choice(WRONG_TOOLS), {"ticket_id": task.ticket_id}))
+        case 1:
+            return codec.render(Call("query_ticket", {"id": task.ticket_id}))
+        case 2:
+            return f"Please wait, I will look into {task.ticket_id}."
+        case _:
+            return codec.render(query(task)).replace('"}', "}", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Habits with the share of episodes each gets."""
+
+    shares: Mapping[Habit, float]
+
+    def plan(self, task: Task, codec: Codec, rng: random.Random) -> list[str]:
+        """The messages of one episode by one habit."""
+        habit = rng.choices(list(self.shares), weights=list(self.shares.values()))[0]
+        return habit(task, codec, rng)

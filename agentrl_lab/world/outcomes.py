@@ -1,0 +1,115 @@
+"""What happened in an episode so far. Rewards, metrics and the oracle read only this."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl_lab.records import Call, Conclusion, ConclusionKind, Outcome, StopReason, TaskKind
+from agentrl_lab.world.desk import Store, Tool, query_ticket
+from agentrl_lab.world.judge import conclude
+from agentrl_lab.world.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeOutcome:
+    """Facts of an episode up to now. What the policy says never counts alone (H1)."""
+
+    kind: TaskKind
+    turns: int = 0
+    invalid: int = 0
+    """Invalid actions so far."""
+    invalid_in_a_row: int = 0
+    calls: int = 0
+    """Valid calls that the desk answered without an error, reply included."""
+    queries: int = 0
+    """Valid queries, useful or not."""
+    useful_queries: int = 0
+    """Queries of a ticket that was not queried before in this episode and that exist or are asked for."""
+    goal_calls: int = 0
+    """First calls that serve the goal: the query of the ticket asked for, the required change."""
+    repeats: int = 0
+    """Calls that repeat an earlier call and change nothing."""
+    state_right: bool = False
+    """Exactly the required change was asked for and made, and nothing else."""
+    conclusion: Conclusion | None = None
+    conclusion_right: bool = False
+    fabricated: bool = False
+    """The reply claims a change that did not happen."""
+    stop: StopReason | None = None
+
+    @property
+    def success(self) -> bool:
+        """The right final store and the right conclusion about the right ticket."""
+        return self.stop is StopReason.REPLIED and self.state_right and self.conclusion_right
+
+
+class OutcomeKeeper:
+    """Follows one episode and keeps its facts up to date.
+
+    Args:
+        task: the task of the episode.
+        store: the desk's store; read, never changed.
+    """
+
+    def __init__(self, task: Task, store: Store) -> None:
+        self._task, self._store = task, store
+        self._seen: set[str] = set()
+        self.facts = EpisodeOutcome(task.kind, state_right=task.required is None)
+
+    def invalid_action(self) -> None:
+        """Counts one turn whose message was no action."""
+        facts = self.facts
+        self.facts = replace(
+            facts, turns=facts.turns + 1, invalid=facts.invalid + 1,
+            invalid_in_a_row=facts.invalid_in_a_row + 1,
+        )  # fmt: skip
+
+    def valid_call(self, call: Call, tool: Tool, outcome: Outcome, changed: bool) -> None:
+        """Counts one turn with a call that the desk answered."""
+        named = {tool.arguments.get(name, name): value for name, value in call.arguments.items()}
+        key = json.dumps([tool.run.__name__, named], sort_keys=True)
+        fresh = key not in self._seen
+        self._seen.add(key)
+        is_query, facts = tool.run is query_ticket, self.facts
+        asked = named.get("ticket_id") == self._task.ticket_id
+        found = "error" not in outcome.data
+        serves = fresh and ((is_query and asked) or self._is_required(named))
+        self.facts = replace(
+            facts,
+            turns=facts.turns + 1,
+            invalid_in_a_row=0,
+            calls=facts.calls + (found or asked),
+            queries=facts.queries + is_query,
+            useful_queries=facts.useful_queries + (is_query and fresh and (found or asked)),
+            goal_calls=facts.goal_calls + serves,
+            repeats=facts.repeats + (not fresh and not changed),
+            state_right=self._state_right(),
+        )
+
+    def stopped(self, reason: StopReason) -> None:
+        """Closes the facts: why the episode stopped and what the reply, if any, concluded."""
+        said = conclude(self._store.reply) if self._store.reply is not None else None
+        about = said is not None and set(said.ticket_ids) <= {self._task.ticket_id}
+        right = about and said.kind is self._task.expected
+        claims = said is not None and said.kind is ConclusionKind.CLOSED
+        self.facts = replace(
+            self.facts, stop=reason, conclusion=said, conclusion_right=right,
+            fabricated=claims and not self._was_closed_by(said),
+        )  # fmt: skip
+
+    def _is_required(self, named: Mapping[str, Any]) -> bool:
+        need = self._task.required
+        return need is not None and named == {"ticket_id": need.ticket_id, "new_status": need.new_status}
+
+    def _state_right(self) -> bool:
+        need = self._task.required
+        return set(self._store.changes) == ({need} if need else set())
+
+    def _was_closed_by(self, said: Conclusion) -> bool:
+        about = said.ticket_ids or (self._task.ticket_id,)
+        made = {change.ticket_id for change in self._store.changes if change.new_status == "closed"}
+        opened = {name for name, ticket in self._task.tickets.items() if ticket["status"] != "closed"}
+        return set(about) <= made & opened
