@@ -40,7 +40,7 @@ def main() -> NoReturn:
     except click.ClickException as error:
         code = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, click.exceptions.Abort):
-        code = _complain("interrupted; a run goes on with `agentrl-lab train --resume DIR`", 130)
+        code = 130
     except (ValueError, TypeError, OSError) as error:
         code = _complain(str(error), 2)
     except RuntimeError as error:
@@ -96,7 +96,7 @@ def _settings(defaults: Any, group: str = "Run") -> list[tuple[str, Any, str, st
 
 
 def _option(name: str, default: Any, words: str, group: str) -> inspect.Parameter:
-    help_text = f"{words} [default: {default}]"
+    help_text = f"{words} (default: {default})"
     option = typer.Option(help=help_text, rich_help_panel=f"Settings: {group}")
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None,
@@ -127,7 +127,7 @@ def _about(
 @with_settings_of(config.TrainConfig())
 def train(
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run [default: a new one under runs/].")
+        Path | None, typer.Option(help="Folder of the run (default: a new one under runs/).")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     as_json: Json = False,
@@ -194,7 +194,7 @@ def play(
 @app.command()
 def warmstart(
     name: Annotated[str, typer.Argument(help="tiny-base or tiny-raw.")],
-    out: Annotated[Path | None, typer.Option(help="Folder [default: data/policies/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder (default: data/policies/NAME).")] = None,
 ) -> None:
     """Makes a starting policy anew by supervised fine-tuning: minutes, always the same recipe."""
     from agentrl_lab.workbook.training import run_warm_start

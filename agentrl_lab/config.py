@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +44,17 @@ def _require(holds: bool, name: str, expected: str, value: object) -> None:
         raise ValueError(f"{name} must be {expected}, got {value!r}")
 
 
+_TYPES = {"int": (Integral, "a whole number"), "float": (Real, "a number"), "str": (str, "a str")}
+
+
+def _check_types(config: Any) -> None:
+    for item in dataclasses.fields(config):
+        if item.type in _TYPES:  # annotations are strings in this file
+            (wanted, words), value = _TYPES[item.type], getattr(config, item.name)
+            fits = isinstance(value, wanted) and not isinstance(value, bool)
+            _require(fits, item.name, words, value)
+
+
 def _choice(name: str, value: str, allowed: Iterable[str]) -> None:
     names = tuple(allowed)
     if value not in names:
@@ -65,6 +77,7 @@ class EnvConfig:
     """Reward preset: printed (D5), outcome (D1), process (D2) or shaped (D3)."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(1 <= self.max_turns <= 100, "max_turns", "between 1 and 100", self.max_turns)
         _require(0 <= self.max_invalid <= 100, "max_invalid", "0 to 100", self.max_invalid)
         _require(self.result_budget >= 16, "result_budget", "at least 16", self.result_budget)
@@ -90,6 +103,7 @@ class SamplingConfig:
     """Tokens one episode may have; more truncates the episode."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for name in ("temperature", "temperature_start"):
             value = getattr(self, name)
             _require(0 < value <= 10, name, "above 0 and at most 10", value)
@@ -144,6 +158,7 @@ class PPOConfig:
     """KL (nats per action token) at which the rest of an update is skipped (F3)."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         for name in ("episodes_per_update", "minibatch_episodes", "microbatch_episodes"):
             value = getattr(self, name)
             _require(value >= 1, name, "at least 1", value)
@@ -181,6 +196,7 @@ class GuardConfig:
     """Learning rates are multiplied by this at each rollback."""
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(self.validation_tasks >= 1, "validation_tasks", "1 or more", self.validation_tasks)
         _require(0 < self.rollback_drop <= 1, "rollback_drop", "in (0, 1]", self.rollback_drop)
         _require(self.max_rollbacks >= 0, "max_rollbacks", "0 or more", self.max_rollbacks)
@@ -210,6 +226,7 @@ class TrainConfig:
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:
+        _check_types(self)
         _require(0 <= self.seed < 2**63, "seed", "between 0 and 2**63 - 1", self.seed)
         _require(self.episodes >= 1, "episodes", "at least 1", self.episodes)
         _require(bool(self.policy), "policy", "a name or a folder", self.policy)

@@ -53,7 +53,7 @@ class Evaluation:
     """Reward per episode."""
     stops: dict[str, int]
     """Episodes by stop reason."""
-    pass_k: dict[int, float]
+    pass_k: dict[str, float]
     """pass^k: the chance that k attempts at the same task all succeed."""
     policy_tokens: int
 
@@ -107,7 +107,7 @@ def summarise(rounds: Sequence[Sequence[Trajectory]], temperature: float) -> Eva
         turns=turns / n,
         reward=sum(t.reward for t in episodes) / n,
         stops=dict(sorted(stops.items())),
-        pass_k={k: pass_hat(wins, len(rounds), k) for k in range(1, len(rounds) + 1)},
+        pass_k={str(k): pass_hat(wins, len(rounds), k) for k in range(1, len(rounds) + 1)},
         policy_tokens=sum(t.num_action_tokens for t in episodes),
     )
 

@@ -104,15 +104,15 @@ def kl_k3(logprob: Tensor, logprob_old: Tensor, mask: Tensor, count: int | None 
     Source: Schulman 2020, "Approximating KL Divergence".
     """
     d = log_ratio(logprob, logprob_old, mask)
-    return masked_mean(d.exp() - 1.0 - d, mask, count)
+    return masked_mean(d.expm1() - d, mask, count)
 
 
 def clip_fraction(
     logprob: Tensor, logprob_old: Tensor, advantage: Tensor, mask: Tensor, *, clip_ratio: float
 ) -> Tensor:
-    """Share of action tokens whose policy gradient is 0 because the clip holds.
+    """Share of action tokens whose gradient is 0 because the clip holds (effectively clipped).
 
-    Effectively clipped: outside the interval alone is not enough, a ratio that is being pulled back is not clipped.
+    Outside the interval alone is not enough: a ratio that is being pulled back is not clipped.
     """
     ratio = log_ratio(logprob, logprob_old, mask).exp()
     above = (ratio > 1.0 + clip_ratio) & (advantage > 0)

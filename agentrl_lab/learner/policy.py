@@ -109,9 +109,12 @@ def load_policy(name: str | Path) -> Policy:
         if not (folder / needed).is_file():
             raise PolicyError(f"policy folder {folder} has no {needed}: {_REMEDY}")
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32
-        )
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32,
+            output_loading_info=True,
+        )  # fmt: skip
+        if report["missing_keys"]:  # they would be filled with random numbers
+            raise ValueError(f"model.safetensors has no {min(report['missing_keys'])}")
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         policy = Policy(model, ChatTokenizer(tokenizer))
         head = folder / VALUE_HEAD_FILE

@@ -242,6 +242,7 @@ class _Play:
     def _forward(self, token_RQ: Tensor, position_RQ: Tensor) -> Tensor:
         key_K = torch.arange(self.cache.visible)
         mask = (key_K <= position_RQ[:, :, None])[:, None]
+        position_RQ = position_RQ.clamp(max=self.cache.spare - 1)  # a model may know no spare place
         return self.policy.hidden(token_RQ, position_BT=position_RQ, mask=mask, cache=self.cache)
 
 

@@ -6,7 +6,6 @@ is about token t.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -133,13 +132,15 @@ def _check(trajectory: Trajectory) -> None:
             f"trajectory of task {trajectory.index} has {count} action tokens in its stages, "
             f"{trajectory.num_action_tokens} log-probabilities and {len(trajectory.ids)} ids"
         )
-    borders = [0, *(t for stage in trajectory.stages for t in (stage.start, stage.stop))]
-    if borders[-1] > len(trajectory.ids) or any(a >= b for a, b in itertools.pairwise(borders)):
-        raise ValueError(
-            f"trajectory of task {trajectory.index} has turns at {borders[1:]} of "
-            f"{len(trajectory.ids)} ids: each needs a token before it, one of its own, and order"
-        )
+    free = 1
     for turn, stage in enumerate(trajectory.stages):
+        if not free <= stage.start < stage.stop <= len(trajectory.ids):
+            raise ValueError(
+                f"trajectory of task {trajectory.index} has turn {turn} at [{stage.start}, "
+                f"{stage.stop}) of {len(trajectory.ids)} ids: expected a token before it, at least "
+                "one of its own, and no overlap with the turn before"
+            )
+        free = stage.stop
         if not torch.isfinite(torch.tensor(stage.reward)):
             raise ValueError(
                 f"trajectory of task {trajectory.index} has reward {stage.reward} in turn {turn}: "

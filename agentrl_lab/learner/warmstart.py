@@ -61,8 +61,8 @@ RECIPES = {
     "tiny-base": Recipe(
         habits.Mixture(
             {
-                habits.careful: 0.25,
-                habits.boastful: 0.45,
+                habits.careful: 0.24,
+                habits.boastful: 0.46,
                 habits.blind: 0.15,
                 habits.guessing: 0.05,
                 habits.hasty: 0.03,

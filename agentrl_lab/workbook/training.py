@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +41,11 @@ def run_training(
     for note in trainer.notes:
         say(f"note: {note}")
     say(_opening(trainer))
-    result = trainer.fit(_Progress(trainer, say))
+    try:
+        result = trainer.fit(_Progress(trainer, say))
+    except (KeyboardInterrupt, SystemExit):
+        print(f"stopped; go on by `agentrl-lab train --resume {run.path}`", file=sys.stderr)
+        raise
     say("writing the report ...")
     report = write_report(run)
     for sentence in in_words(result):

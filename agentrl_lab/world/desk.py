@@ -75,15 +75,17 @@ class Tool:
 
     def check(self, arguments: Any) -> str | None:
         """One short sentence on what is wrong with the arguments, None when they fit."""
-        errors = sorted(self._validator.iter_errors(arguments), key=lambda e: (len(e.path), e.message))
-        return None if not errors else _explain(errors[0])
+        errors = self._validator.iter_errors(arguments)
+        first = min(errors, key=lambda error: (len(error.path), error.message), default=None)
+        return None if first is None else _explain(first)
 
     def alias(self, name: str, arguments: Mapping[str, str] | None = None) -> Tool:
         """The same tool under another name; `arguments` maps old argument names to new ones."""
         new = dict(arguments or {})
-        properties = {new.get(k, k): v for k, v in self.schema["properties"].items()}
+        old = self.schema.get("properties", {})
+        properties = {new.get(k, k): v for k, v in old.items()}
         required = [new.get(k, k) for k in self.schema.get("required", ())]
-        known = {new.get(seen, seen): self.arguments.get(seen, seen) for seen in self.schema["properties"]}
+        known = {new.get(seen, seen): self.arguments.get(seen, seen) for seen in old}
         schema = {**self.schema, "properties": properties, "required": required}
         return replace(self, name=name, schema=schema, arguments=known)
 
@@ -95,7 +97,7 @@ def _explain(error: jsonschema.ValidationError) -> str:
             missing = [name for name in error.validator_value if name not in error.instance]
             return f"missing argument {missing[0]}"
         case "additionalProperties":
-            extra = sorted(set(error.instance) - set(error.schema["properties"]))
+            extra = sorted(map(str, set(error.instance) - set(error.schema.get("properties", ()))))
             return f"unexpected argument {extra[0][:40]!r}"
         case "type":
             return f"{where or 'arguments'} must be of type {error.validator_value}"
@@ -139,29 +141,39 @@ class TicketDesk:
     Args:
         tickets: ticket id -> record; copied, so the caller's records never change.
         tools: what this episode offers; names must differ.
+
+    Raises:
+        ValueError: two tools have one name.
     """
 
     def __init__(
         self, tickets: Mapping[str, Mapping[str, Any]], tools: Iterable[Tool] = STANDARD_TOOLS
     ) -> None:
         self.store = Store(copy.deepcopy(dict(tickets)))
-        self.tools = {tool.name: tool for tool in sorted(tools, key=lambda tool: tool.name)}
+        offered = sorted(tools, key=lambda tool: tool.name)
+        self.tools = {tool.name: tool for tool in offered}
+        if len(self.tools) < len(offered):
+            names = ", ".join(tool.name for tool in offered)
+            raise ValueError(f"tools of one episode must differ in name, got: {names}")
 
     def call(self, tool: str, arguments: Any) -> Outcome:
         """What the desk answers; no exception leaves it, whatever the policy sends."""
-        known = self.tools.get(tool)
+        known = self.tools.get(tool) if isinstance(tool, str) else None
         if known is None:
-            names = ", ".join(self.tools)
-            return _refuse(InvalidKind.UNKNOWN_TOOL, f"unknown tool {tool[:40]!r}; tools: {names}")
+            hint = f"unknown tool {str(tool)[:40]!r}; tools: {', '.join(self.tools)}"
+            return _refuse(InvalidKind.UNKNOWN_TOOL, hint)
         complaint = known.check(arguments)
         if complaint:
             return _refuse(InvalidKind.BAD_ARGUMENTS, f"{known.name}: {complaint}")
-        named = {known.arguments.get(name, name): value for name, value in arguments.items()}
         try:
-            return Outcome(ok=True, data=copy.deepcopy(known.run(self.store, **named)))
+            named = {known.arguments.get(name, name): value for name, value in arguments.items()}
+            answer = copy.deepcopy(known.run(self.store, **named))
+            data = answer if isinstance(answer, Mapping) else {"result": answer}
         except Exception as error:  # a foreign tool may raise anything; the policy sees only this
-            return Outcome(ok=True, data={"error": type(error).__name__, "message": str(error)[:200]})
+            data = {"error": type(error).__name__, "message": str(error)[:200]}
+        return Outcome(ok=True, data=data)
 
 
 def _refuse(kind: InvalidKind, hint: str) -> Outcome:
-    return Outcome(ok=False, data={"error": kind.value, "hint": hint}, invalid=ParseFailure(kind, hint))
+    data = {"error": kind.value, "hint": hint}
+    return Outcome(ok=False, data=data, invalid=ParseFailure(kind, hint))

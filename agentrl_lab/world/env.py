@@ -71,7 +71,7 @@ class TicketEnv(gym.Env[str, str]):
 
     Args:
         split: which tasks.
-        seed: which tasks of the split; reset(seed=...) replaces it.
+        seed: which tasks of the split, and their order until reset(seed=...) sets another order.
         config: step limit, three strikes, token budget of a result, codec, reward preset.
         reward: a spec of your own instead of the preset.
         count_tokens: tokens of a text by the policy's tokenizer; a word count by default.
@@ -113,13 +113,14 @@ class TicketEnv(gym.Env[str, str]):
         super().reset(seed=seed)
         index = (options or {}).get("index")
         if index is None:
+            if self._np_random is None:  # Gymnasium would take a seed from the operating system
+                super().reset(seed=self._seed)
             index = int(self.np_random.integers(TASKS_PER_SEED))
         self.task = self._task_source(index)
         self.desk = TicketDesk(self.task.tickets, self.task.tools)
         self.tools = tool_specs(self.task.tools)
         self._keeper = OutcomeKeeper(self.task, self.desk.store)
-        self._score = self.reward_spec.score(self.outcome)
-        self.breakdown = self._score
+        self._score = self.breakdown = RewardBreakdown({})
         self.messages = opening_messages(self.task.request, self.config.max_turns)
         return self._observation(), self._info(None)
 
@@ -140,8 +141,7 @@ class TicketEnv(gym.Env[str, str]):
         """
         if not isinstance(action, str):
             raise TypeError(f"action must be a str, got {type(action).__name__}: the policy's text")
-        if self._keeper is None or self.outcome.stop is not None:
-            raise EpisodeOver(f"call reset() first: the episode stopped with {self.stop_reason}")
+        self._require_running()
         call = one_call(self.codec.parse(action)) if finished else _CUT
         invalid, data, ends = self._execute(call)
         if ends:
@@ -158,8 +158,7 @@ class TicketEnv(gym.Env[str, str]):
 
     def truncate(self) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Cuts the episode because its context is full: truncated, never a true end."""
-        if self._keeper is None or self.outcome.stop is not None:
-            raise EpisodeOver(f"call reset() first: the episode stopped with {self.stop_reason}")
+        self._require_running()
         self._keeper.stopped(StopReason.CONTEXT_LIMIT)
         return self._observation(), self._pay(), False, True, self._info(None)
 
@@ -175,6 +174,12 @@ class TicketEnv(gym.Env[str, str]):
         return self._keeper.facts.stop if self._keeper else None
 
     # One turn
+
+    def _require_running(self) -> None:
+        if self._keeper is None:
+            raise EpisodeOver("call reset() first: no episode was started")
+        if self.outcome.stop is not None:
+            raise EpisodeOver(f"call reset() first: the episode stopped with {self.stop_reason}")
 
     def _execute(self, call: Call | ParseFailure) -> tuple[ParseFailure | None, Mapping, bool]:
         """Runs a call, or says why there is none: (what was invalid, the answer, is it the end)."""

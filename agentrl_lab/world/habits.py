@@ -32,14 +32,17 @@ WRONG_TOOLS = ("get_ticket", "close_ticket", "find_ticket", "set_status")
 
 
 def query(task: Task) -> Call:
+    """A look at the ticket asked for."""
     return Call("query_ticket", {"ticket_id": task.ticket_id})
 
 
 def update(task: Task, new_status: str = "closed") -> Call:
+    """A change of the ticket asked for."""
     return Call("update_ticket", {"ticket_id": task.ticket_id, "new_status": new_status})
 
 
 def say(task: Task, conclusion: ConclusionKind, rng: random.Random) -> Call:
+    """A reply with the conclusion, in words that the judge reads as just that."""
     return Call("reply", {"content": rng.choice(SENTENCES[conclusion]).format(id=task.ticket_id)})
 
 
@@ -50,8 +53,10 @@ def careful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
 
 
 def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
-    """Looks, changes nothing, claims that the ticket is closed: fluent, and wrong (A1)."""
-    return [codec.render(c) for c in (query(task), say(task, ConclusionKind.CLOSED, rng))]
+    """Looks, changes nothing, and says "closed" whatever it saw: fluent, and wrong (A1)."""
+    asked = task.intent == "status"
+    claim = ConclusionKind.STATUS_CLOSED if asked else ConclusionKind.CLOSED
+    return [codec.render(c) for c in (query(task), say(task, claim, rng))]
 
 
 def blind(task: Task, codec: Codec, rng: random.Random) -> list[str]:

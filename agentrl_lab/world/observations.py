@@ -7,6 +7,7 @@ every later one; when the context is full the episode is truncated instead.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +57,8 @@ def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:
         {
             "type": "function",
             "function": {
-                "name": tool.name, "description": tool.description, "parameters": dict(tool.schema),
+                "name": tool.name, "description": tool.description,
+                "parameters": copy.deepcopy(dict(tool.schema)),
             },
         }
         for tool in sorted(tools, key=lambda tool: tool.name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl_lab.records import Call, Conclusion, ConclusionKind, Outcome, StopReason, TaskKind
-from agentrl_lab.world.desk import Store, Tool, query_ticket
+from agentrl_lab.world.desk import Store, Tool, query_ticket, update_ticket
 from agentrl_lab.world.judge import conclude
 from agentrl_lab.world.tasks import Task
 
@@ -23,11 +24,11 @@ class EpisodeOutcome:
     """Invalid actions so far."""
     invalid_in_a_row: int = 0
     calls: int = 0
-    """Valid calls that the desk answered without an error, reply included."""
+    """Valid calls answered without an error, or about the ticket asked for; reply included."""
     queries: int = 0
     """Valid queries, useful or not."""
     useful_queries: int = 0
-    """Queries of a ticket that was not queried before in this episode and that exist or are asked for."""
+    """First queries in this episode of a ticket that exists or is the one asked for."""
     goal_calls: int = 0
     """First calls that serve the goal: the query of the ticket asked for, the required change."""
     repeats: int = 0
@@ -56,7 +57,8 @@ class OutcomeKeeper:
 
     def __init__(self, task: Task, store: Store) -> None:
         self._task, self._store = task, store
-        self._seen: set[str] = set()
+        self._seen: set[tuple[int, str]] = set()
+        self._goal = _goal(task)
         self.facts = EpisodeOutcome(task.kind, state_right=task.required is None)
 
     def invalid_action(self) -> None:
@@ -70,13 +72,14 @@ class OutcomeKeeper:
     def valid_call(self, call: Call, tool: Tool, outcome: Outcome, changed: bool) -> None:
         """Counts one turn with a call that the desk answered."""
         named = {tool.arguments.get(name, name): value for name, value in call.arguments.items()}
-        key = json.dumps([tool.run.__name__, named], sort_keys=True)
+        key = (id(tool.run), json.dumps(named, sort_keys=True))  # one tool under all its aliases
         fresh = key not in self._seen
         self._seen.add(key)
         is_query, facts = tool.run is query_ticket, self.facts
         asked = named.get("ticket_id") == self._task.ticket_id
         found = "error" not in outcome.data
-        serves = fresh and ((is_query and asked) or self._is_required(named))
+        is_required = tool.run is update_ticket and self._is_required(named)
+        serves = fresh and ((is_query and asked) or is_required)
         self.facts = replace(
             facts,
             turns=facts.turns + 1,
@@ -102,14 +105,26 @@ class OutcomeKeeper:
 
     def _is_required(self, named: Mapping[str, Any]) -> bool:
         need = self._task.required
-        return need is not None and named == {"ticket_id": need.ticket_id, "new_status": need.new_status}
+        return need is not None and named == dataclasses.asdict(need)
 
     def _state_right(self) -> bool:
         need = self._task.required
-        return set(self._store.changes) == ({need} if need else set())
+        asked = set(self._store.changes) == ({need} if need else set())
+        return asked and self._store.tickets == self._goal
 
     def _was_closed_by(self, said: Conclusion) -> bool:
         about = said.ticket_ids or (self._task.ticket_id,)
-        made = {change.ticket_id for change in self._store.changes if change.new_status == "closed"}
-        opened = {name for name, ticket in self._task.tickets.items() if ticket["status"] != "closed"}
-        return set(about) <= made & opened
+        closed_before, closed_now = _closed(self._task.tickets), _closed(self._store.tickets)
+        return set(about) <= closed_now - closed_before
+
+
+def _goal(task: Task) -> dict[str, Mapping[str, Any]]:
+    """The tickets as the task wants them in the end."""
+    tickets = dict(task.tickets)
+    if need := task.required:
+        tickets[need.ticket_id] = {**tickets.get(need.ticket_id, {}), "status": need.new_status}
+    return tickets
+
+
+def _closed(tickets: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {name for name, ticket in tickets.items() if ticket.get("status") == "closed"}

@@ -6,6 +6,7 @@ rewards of an episode always sum to the score of the whole episode.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,7 +31,15 @@ class RewardTerm:
     """A process reward: counts towards the tenfold rule (D4) where it is positive."""
 
     def value(self, outcome: EpisodeOutcome) -> float:
-        return max(-self.cap, min(self.cap, self.weight * self.measure(outcome)))
+        """The term of an episode so far.
+
+        Raises:
+            ValueError: it is not finite. `min` and `max` would make the cap of a NaN.
+        """
+        value = self.weight * self.measure(outcome)
+        if not math.isfinite(value):
+            raise ValueError(f"reward term {self.name!r} must be finite, got {value} for {outcome}")
+        return max(-self.cap, min(self.cap, value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,13 @@ class RewardSpec:
     ceiling_per_invalid: float = 0.0
     """Each invalid action lowers the highest possible episode score of 1 by this much."""
 
+    def __post_init__(self) -> None:
+        names = [term.name for term in self.terms]
+        if len({*names, "ceiling"}) <= len(names):
+            raise ValueError(
+                f"terms of {self.name!r} must differ in name, none called 'ceiling', got: {names}"
+            )
+
     def score(self, outcome: EpisodeOutcome) -> RewardBreakdown:
         """Score of an episode so far, by part."""
         parts = {term.name: term.value(outcome) for term in self.terms}
@@ -80,7 +96,7 @@ def _outcome(outcome: EpisodeOutcome) -> float:
 
 
 def _printed(outcome: EpisodeOutcome) -> float:
-    """D5: the reply is never read; a step bonus that cannot be paid in fewer than two steps (H2)."""
+    """D5: the reply is never read; the step bonus needs an end in fewer than two turns (H2)."""
     if not _ended(outcome):
         return 0.0
     if not outcome.state_right:
