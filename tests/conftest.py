@@ -1,6 +1,11 @@
 """Shared fixtures. torch is imported only where a test asks for it: the world's tests need none."""
 
+import hypothesis
 import pytest
+
+# No test asserts a time: a busy machine must not fail one.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -555,7 +555,7 @@ def test_the_do_nothing_agent_solves_nothing():
         env.reset(options={"index": index})
         for _ in range(3):
             *_, info = env.step("")
-        assert not info["success"] and env.score.total == pytest.approx(-1.15)
+        assert not info["success"] and env.score.total == pytest.approx(-1.30)
 
 
 def test_kinds_of_the_first_tasks_are_all_met():

@@ -304,7 +304,11 @@ def check_clip_fraction(clip_fraction: Callable[..., Tensor]) -> None:
     # ratio, A: (1.5,-1) pulled back; (0.5,-1) clipped; (1.5,1) clipped; (0.5,1) pulled back: 2/4
     logprob = row(1.5, 0.5, 1.5, 0.5, 3.0).log().requires_grad_()
     advantage, mask = row(-1, -1, 1, 1, 1), row(1, 1, 1, 1, 0)
-    near(clip_fraction(logprob, row(0, 0, 0, 0, 0), advantage, mask, clip_ratio=0.1), 0.5)
+    zeros = row(0, 0, 0, 0, 0)
+    near(clip_fraction(logprob, zeros, advantage, mask, clip_ratio=0.1), 0.5)
+    for place, clipped in enumerate((0.0, 1.0, 1.0, 0.0)):
+        alone = row(*(float(place == other) for other in range(5)))
+        near(clip_fraction(logprob, zeros, advantage, alone, clip_ratio=0.1), clipped)
     # the same by the gradient itself
     loss = losses.policy_loss(logprob, torch.zeros(5), advantage, mask, clip_ratio=0.1)
     assert (gradient(loss, logprob)[:4] == 0).double().mean() == 0.5

@@ -196,8 +196,8 @@ def test_best_return_acts_only_on_what_was_seen():
 @pytest.mark.parametrize(
     ("allowed", "value", "policy"),
     [
-        # -1 and three invalid actions
-        ([INVALID], -1.15, {"invalid"}),
+        # -1, three invalid actions, three strikes
+        ([INVALID], -1.30, {"invalid"}),
         # -1 and two repeats of three
         ([QUERY], -1.10, {"query"}),
         # three updates that each change something: -1, no repeat

@@ -127,7 +127,7 @@ def test_printed_d5_by_hand(task, letters, worth):
         (PAID, "qour", 1.055),  # one turn more: quick is half, 0.025
         (PAID, "qoour", 0.95),  # two turns more: 0; one repeat: -0.05, not clean
         (PAID, "ooooqu", -1.15),  # -1 out of turns, three repeats
-        (PAID, "III", -1.15),  # -1, three invalid actions; the ceiling of 0.7 is far
+        (PAID, "III", -1.30),  # -1, three invalid actions -0.15, three strikes -0.15
     ],
 )
 def test_shaped_d3_by_hand(task, letters, worth):

@@ -424,10 +424,28 @@ def test_reward_of_each_turn_lies_on_its_own_last_token():
     assert episode.reward == 1.25
 
 
-def test_rewards_of_the_turns_sum_to_the_score_of_the_episode(llama_policy):
-    for episode in desk(llama_policy, max_invalid=3).collect(range(4), temperature=1.0, seed=[1]):
+def test_reward_of_being_cut_joins_that_of_the_last_turn():
+    limits = SamplingConfig(action_tokens=40, context_tokens=64)
+    (episode,), *_ = toy(
+        lambda task: [[11] * 99] * 3, [0], limits=limits, turns=3,
+        pay=lambda task, turn, text: 0.25, pay_cut=-0.5,
+    )  # fmt: skip
+    assert episode.stop is StopReason.CONTEXT_LIMIT
+    assert [stage.reward for stage in episode.stages] == [-0.25]
+
+
+@pytest.mark.parametrize(
+    ("limits", "stop"),
+    [
+        (LIMITS, StopReason.THREE_STRIKES),
+        (SamplingConfig(action_tokens=6, context_tokens=160), StopReason.CONTEXT_LIMIT),
+    ],
+)
+def test_rewards_of_the_turns_sum_to_the_score_of_the_episode(llama_policy, limits, stop):
+    collector = desk(llama_policy, limits, max_invalid=3)
+    for episode in collector.collect(range(4), temperature=1.0, seed=[1]):
         assert episode.reward == pytest.approx(sum(episode.reward_parts.values()))
-        assert episode.stop is StopReason.THREE_STRIKES
+        assert episode.stop is stop
 
 
 def test_each_episode_has_an_environment_of_its_own():

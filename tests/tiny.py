@@ -154,6 +154,7 @@ class ToyWorld:
         answer: (task, turn) -> ids of the answer to that turn.
         pay: (task, turn, action text) -> reward of that turn.
         turns: turns of an episode.
+        pay_cut: reward of being cut off.
     """
 
     def __init__(
@@ -162,11 +163,12 @@ class ToyWorld:
         answer: Callable[[int, int], Sequence[int]] = lambda task, turn: [4],
         pay: Callable[[int, int, str], float] = lambda task, turn, text: 0.0,
         turns: int = 1,
+        pay_cut: float = 0.0,
     ) -> None:
         self.config = SimpleNamespace(max_turns=turns)
         self.tools: list[Any] = []
         self.score = SimpleNamespace(parts={})
-        self._request, self._answer, self._pay = request, answer, pay
+        self._request, self._answer, self._pay, self._pay_cut = request, answer, pay, pay_cut
         self.heard: list[tuple[str, bool]] = []
 
     def reset(self, *, options: Mapping[str, Any]) -> None:
@@ -190,7 +192,7 @@ class ToyWorld:
         self.outcome = EpisodeOutcome(
             TaskKind.STATUS_ONLY, turns=len(self.heard), stop=StopReason.CONTEXT_LIMIT
         )
-        return "", 0.0, False, True, {"invalid": None}
+        return "", self._pay_cut, False, True, {"invalid": None}
 
 
 def _numbers(role: str, ids: Sequence[int]) -> Message:

@@ -228,11 +228,15 @@ class _Play:
         rows = [self.rows[number] for number in active]
         new = [row.ids[row.cached :] for row in rows]
         longest, visible = max(map(len, new)), max(len(row.ids) for row in rows)
-        token_RQ = torch.zeros(len(rows), longest, dtype=torch.long)
-        position_RQ = torch.full((len(rows), longest), self.cache.spare)
-        for at, (row, ids) in enumerate(zip(rows, new, strict=True)):
-            token_RQ[at, : len(ids)] = torch.tensor(ids)
-            position_RQ[at, : len(ids)] = torch.arange(row.cached, len(row.ids))
+        token_RQ = torch.tensor([ids + [0] * (longest - len(ids)) for ids in new])
+        spare = self.cache.spare
+        position_RQ = torch.tensor(
+            [
+                [*range(row.cached, len(row.ids)), *[spare] * (longest - len(ids))]
+                for row, ids in zip(rows, new, strict=True)
+            ]
+        )
+        for row in rows:
             row.cached = len(row.ids)
         self.cache.place(torch.tensor(active), position_RQ, visible)
         hidden = self._forward(token_RQ, position_RQ)

@@ -92,8 +92,11 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
     for kept in reversed(range(1, len(fields))):
         if fits(text := _render([*_shorten(fields[:kept], SHORT), _names_of(fields[kept:])])):
             return text
-    first = fields[:1]
-    return _longest(lambda limit: _render(_shorten(first, limit)), 0, SHORT, fits) or "{}"
+    for some in (fields, fields[:1]):  # all fields cut hard, and if need be the first alone
+        cut = _longest(lambda limit, some=some: _render(_shorten(some, limit)), 0, SHORT, fits)
+        if cut is not None:
+            return cut
+    return "{}"
 
 
 def _longest(

@@ -145,6 +145,8 @@ PRESETS: Mapping[str, RewardSpec] = {
             RewardTerm("clean", 0.03, _clean, process=True),
             RewardTerm("repeats", -0.05, lambda o: o.repeats, cap=0.15),
             RewardTerm("invalid", -0.05, lambda o: o.invalid, cap=0.15),
+            # As much as repeats can cost: failing fast must not be the milder end (H7).
+            RewardTerm("three_strikes", -0.15, lambda o: o.stop is StopReason.THREE_STRIKES),
         ),
         ceiling_per_invalid=0.1,
     ),

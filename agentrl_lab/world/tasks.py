@@ -47,12 +47,14 @@ class Task:
     tools: tuple[Tool, ...] = STANDARD_TOOLS
 
 
-def make_task(split: Split | str, seed: int, index: int) -> Task:
-    """Task `index` of a split: the same for the same three arguments, on every machine."""
+def make_task(
+    split: Split | str, seed: int, index: int, shares: Mapping[TaskKind, float] = KIND_SHARES
+) -> Task:
+    """Task `index` of a split: the same for the same arguments, on every machine."""
     split = Split(split)
     # String seeds go through SHA-512 in `random`, so streams of neighbouring tasks are unrelated.
     rng = random.Random(f"task/{split.value}/{seed}/{index}")
-    kind = rng.choices(list(KIND_SHARES), weights=list(KIND_SHARES.values()))[0]
+    kind = rng.choices(list(shares), weights=list(shares.values()))[0]
     ids = rng.sample(ticket_ids(split), 1 + NUM_OTHER_TICKETS)
     ticket_id = ids[0]
     intent = _intent(kind, rng)

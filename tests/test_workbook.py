@@ -1,0 +1,85 @@
+"""Plots, report and terminal play, without a process of their own."""
+
+import pytest
+
+from agentrl_lab.workbook import playing, plots
+from agentrl_lab.workbook.doctoring import examine
+from agentrl_lab.workbook.report import table
+from agentrl_lab.workbook.training import next_folder
+from agentrl_lab.world.env import TicketEnv
+
+ROW = {
+    "success_rate": 0.3, "validation_success": 0.4, "fabrication_rate": 0.5, "invalid_rate": 0.1,
+    "entropy_per_decision": 1.0, "entropy_per_token": 0.1, "kl_old_max": 0.01,
+    "turns_per_episode": 2.0, "reward_per_episode": -0.2,
+}  # fmt: skip
+ROWS = [
+    {"update": 0, "episodes": 0, "validation_success": 0.1},
+    {"update": 1, "episodes": 64, **ROW},
+    {"update": 2, "episodes": 128, **ROW, "validation_success": 0.9, "success_rate": 0.8},
+]
+
+
+def test_learning_curve_says_in_words_what_it_shows():
+    picture = plots.learning_curve(ROWS)
+    assert "from 0.10 to 0.90" in picture.sentence
+    assert "from 0.30 to 0.80" in picture.sentence
+    assert picture.png().startswith(b"\x89PNG")
+
+
+def test_lines_of_a_panel_differ_in_style_not_only_in_colour():
+    for axes in plots.learning_curve(ROWS).figure.axes:
+        lines = axes.get_lines()
+        assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == len(lines)
+
+
+def test_learning_curve_of_an_untrained_run_still_draws():
+    assert plots.learning_curve(ROWS[:1]).sentence.endswith("from 0.10 to 0.10.")
+
+
+def test_drawing_leaves_no_open_figure():
+    import matplotlib.pyplot as plt
+
+    plots.learning_curve(ROWS)
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "action"),
+    [
+        ("query S1234", '<function=query_ticket>{"ticket_id": "S1234"}</function>'),
+        (
+            "update S1234 closed",
+            '<function=update_ticket>{"ticket_id": "S1234", "new_status": "closed"}</function>',
+        ),
+        ("reply It is closed.", '<function=reply>{"content": "It is closed."}</function>'),
+        ("<function=reply>{}", "<function=reply>{}"),
+        ("please wait", "please wait"),
+    ],
+)
+def test_short_forms_are_written_out_and_other_text_is_sent_as_it_is(line, action):
+    assert playing.expand(line, TicketEnv()) == action
+
+
+def test_next_folder_is_the_first_free_one(tmp_path):
+    (tmp_path / "001").mkdir()
+    assert next_folder(tmp_path) == tmp_path / "002"
+
+
+def test_table_aligns_its_columns():
+    assert table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"
+
+
+def test_doctor_names_a_changed_data_file(tmp_path, monkeypatch):
+    (tmp_path / "phrasings.json").write_text("{}")
+    (tmp_path / "checksums.json").write_text('{"phrasings.json": "00", "gone.json": "11"}')
+    monkeypatch.setenv("AGENTRL_LAB_DATA", str(tmp_path))
+    wrong = {f.what: f.says for f in examine() if not f.ok}
+    assert "changed" in wrong["data/phrasings.json"]
+    assert "missing" in wrong["data/gone.json"]
+
+
+def test_doctor_says_how_to_get_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENTRL_LAB_DATA", str(tmp_path))
+    wrong = {f.what: f.says for f in examine() if not f.ok}
+    assert "clone" in wrong["data"]
