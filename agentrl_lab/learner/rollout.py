@@ -45,6 +45,12 @@ class RowCache(Cache):
         self.where = (rows_R[:, None], position_RQ)
         self.visible = visible
 
+    def keep(self, rows_R: Tensor) -> None:
+        """Drops all rows but these, which become rows 0, 1, ... in the given order."""
+        for layer in self.layers:
+            layer.rows = len(rows_R)
+            layer.keys, layer.values = layer.keys[rows_R], layer.values[rows_R]
+
 
 class _RowLayer(CacheLayerMixin):
     """One layer of a RowCache, held as [B, length, heads, head_dim]: writes are contiguous."""
@@ -187,16 +193,18 @@ class _Play:
 
     def __init__(self, policy: Policy, rows: list[_Row], cache: RowCache) -> None:
         self.policy, self.rows, self.cache = policy, rows, cache
+        self.cached = list(range(len(rows)))
+        """Which episode lies in each row of the cache."""
 
     def share_prefix(self) -> None:
         """Runs the beginning all prompts share once and copies its keys and values to all rows."""
         prompts = [row.ids for row in self.rows]
         length = min(common_prefix(prompts), min(map(len, prompts)) - 1)
-        if len(prompts) < 2 or not length:
+        if len(prompts) < 2 or length < 1:
             return
-        everyone, position = torch.arange(len(self.rows)), torch.arange(length)[None]
-        self.cache.place(everyone[:1], position, length)
-        self._forward(torch.tensor([self.rows[0].ids[:length]]), position)
+        position = torch.arange(length)[None]
+        self.cache.place(torch.tensor([0]), position, length)
+        self._forward(torch.tensor([prompts[0][:length]]), position)
         for layer in self.cache.layers:
             layer.keys[1:, :length] = layer.keys[:1, :length]
             layer.values[1:, :length] = layer.values[:1, :length]
@@ -204,7 +212,10 @@ class _Play:
             row.cached = length
 
     def actions(self, active: list[int], temperature: float, limits: SamplingConfig) -> None:
-        """Samples one action for each active row."""
+        """Samples one action for each active episode."""
+        if len(active) < len(self.cached):  # episodes that have stopped leave the batch
+            self.cache.keep(torch.tensor([self.cached.index(number) for number in active]))
+            self.cached = list(active)
         for number in active:
             self.rows[number].action_start = len(self.rows[number].ids)
         while active:
@@ -224,24 +235,30 @@ class _Play:
         return row.ids[-1] != self.policy.tokenizer.end_id and written < limits.action_tokens
 
     def _extend(self, active: list[int]) -> Tensor:
-        """Brings the cache of some rows up to date; returns their last hidden states."""
-        rows = [self.rows[number] for number in active]
-        new = [row.ids[row.cached :] for row in rows]
-        longest, visible = max(map(len, new)), max(len(row.ids) for row in rows)
+        """Brings the cache of some episodes up to date; returns their last hidden states.
+
+        While at least half of the cache is at work all its rows run, the others on padding: to
+        copy the keys and values of the rest out of it would cost more.
+        """
+        run = self.cached if 2 * len(active) >= len(self.cached) else active
+        wanted, spare = set(active), self.cache.spare
+        new = [self.rows[n].ids[self.rows[n].cached :] if n in wanted else [] for n in run]
+        longest = max(map(len, new))
         token_RQ = torch.tensor([ids + [0] * (longest - len(ids)) for ids in new])
-        spare = self.cache.spare
         position_RQ = torch.tensor(
             [
-                [*range(row.cached, len(row.ids)), *[spare] * (longest - len(ids))]
-                for row, ids in zip(rows, new, strict=True)
+                [*range(row.cached, row.cached + len(ids)), *[spare] * (longest - len(ids))]
+                for row, ids in zip((self.rows[n] for n in run), new, strict=True)
             ]
         )
-        for row in rows:
-            row.cached = len(row.ids)
-        self.cache.place(torch.tensor(active), position_RQ, visible)
+        for number in active:
+            self.rows[number].cached = len(self.rows[number].ids)
+        place_R = torch.tensor([self.cached.index(number) for number in run])
+        self.cache.place(place_R, position_RQ, max(self.rows[n].cached for n in active))
         hidden = self._forward(token_RQ, position_RQ)
-        last_R = torch.tensor([len(ids) - 1 for ids in new])
-        return hidden[torch.arange(len(rows)), last_R]
+        at_R = torch.tensor([at for at, number in enumerate(run) if number in wanted])
+        last_R = torch.tensor([len(ids) - 1 for ids in new])[at_R]
+        return hidden[at_R, last_R]
 
     def _forward(self, token_RQ: Tensor, position_RQ: Tensor) -> Tensor:
         key_K = torch.arange(self.cache.visible)

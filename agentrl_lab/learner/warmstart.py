@@ -25,7 +25,7 @@ from agentrl_lab.world.tasks import make_task
 ROLES = ("system", "tools", "user", "assistant", "tool")
 SPECIAL = ("<|pad|>", "<|end|>", *(f"<|{role}|>" for role in ROLES))
 VOCABULARY = 2048
-MAX_TOKENS = 640
+MAX_TOKENS = 384
 
 TEMPLATE = (
     "{%- for message in messages -%}"
@@ -80,7 +80,7 @@ RECIPES = {
                 habits.broken: 0.02,
             }
         ),
-        steps=1000,
+        steps=800,
         learning_rate=3e-3,
     ),
     "tiny-raw": Recipe(

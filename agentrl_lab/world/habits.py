@@ -53,9 +53,15 @@ def careful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
 
 
 def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
-    """Looks, changes nothing, and says "closed" whatever it saw: fluent, and wrong (A1)."""
-    asked = task.intent == "status"
-    claim = ConclusionKind.STATUS_CLOSED if asked else ConclusionKind.CLOSED
+    """Looks, changes nothing, and says what sounds good: fluent, and wrong (A1).
+
+    A close request is answered by "closed" whatever the ticket says; a status is named, half of
+    the time the right one.
+    """
+    if task.intent == "close":
+        claim = ConclusionKind.CLOSED
+    else:
+        claim = rng.choice((task.expected, ConclusionKind.STATUS_CLOSED))
     return [codec.render(c) for c in (query(task), say(task, claim, rng))]
 
 
