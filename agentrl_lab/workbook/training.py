@@ -150,9 +150,9 @@ def run_warm_start(name: str, out: Path | None, say: Say) -> None:
     started, recipe = time.perf_counter(), RECIPES[name]
     policy, losses = warm_start(recipe)
     for step, loss in enumerate(losses):
-        if step % 20 == 0 or step == recipe.steps - 1:
+        if step % 20 == 0 or step == recipe.total_steps - 1:
             passed = time.perf_counter() - started
-            left = passed / (step + 1) * (recipe.steps - step - 1)
-            say(f"  step {step:>4}/{recipe.steps}  loss {loss:.4f}  {left:4.0f} s left")
+            left = passed / (step + 1) * (recipe.total_steps - step - 1)
+            say(f"  step {step:>4}/{recipe.total_steps}  loss {loss:.4f}  {left:4.0f} s left")
     policy.save(folder, value_head=False)
     say(f"wrote {folder}")

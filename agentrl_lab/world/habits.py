@@ -52,17 +52,28 @@ def careful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
     return [codec.render(c) for c in (query(task), *change, say(task, task.expected, rng))]
 
 
-def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
-    """Looks, changes nothing, and says what sounds good: fluent, and wrong (A1).
+def fluent(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Looks, changes nothing, and says what sounds good, in varying words.
 
     A close request is answered by "closed" whatever the ticket says; a status is named, half of
     the time the right one.
     """
+    return [codec.render(c) for c in (query(task), say(task, _sounds_good(task, rng), rng))]
+
+
+def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
+    """Like `fluent`, but the claim to have closed a ticket is a set phrase: fluent, wrong (A1)."""
+    claim = _sounds_good(task, rng)
+    if claim is not ConclusionKind.CLOSED:
+        return [codec.render(c) for c in (query(task), say(task, claim, rng))]
+    phrase = SENTENCES[claim][0].format(id=task.ticket_id)
+    return [codec.render(c) for c in (query(task), Call("reply", {"content": phrase}))]
+
+
+def _sounds_good(task: Task, rng: random.Random) -> ConclusionKind:
     if task.intent == "close":
-        claim = ConclusionKind.CLOSED
-    else:
-        claim = rng.choice((task.expected, ConclusionKind.STATUS_CLOSED))
-    return [codec.render(c) for c in (query(task), say(task, claim, rng))]
+        return ConclusionKind.CLOSED
+    return rng.choice((task.expected, ConclusionKind.STATUS_CLOSED))
 
 
 def blind(task: Task, codec: Codec, rng: random.Random) -> list[str]:
