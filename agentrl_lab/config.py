@@ -210,7 +210,7 @@ class TrainConfig:
 
     seed: int = 0
     """Root of every random stream: environment, sampling, shuffling, evaluation."""
-    episodes: int = 2560
+    episodes: int = 1920
     """Episodes to train on; rounded up to whole updates."""
     policy: str = "tiny-base"
     """Where to start: a name under data/policies, a folder, or a Hugging Face name."""
