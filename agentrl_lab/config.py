@@ -213,7 +213,7 @@ class TrainConfig:
     episodes: int = 1920
     """Episodes to train on; rounded up to whole updates."""
     policy: str = "tiny-base"
-    """Where to start: a name under data/policies, a folder, or a Hugging Face name."""
+    """Where to start: a name under data/policies, or a folder in Hugging Face format."""
     test_tasks: int = 200
     """Test tasks played once, at the end."""
     threads: int = 0

@@ -29,9 +29,8 @@ def sharp_norm(monkeypatch):
 @pytest.fixture(scope="session")
 def small_policy(tokenizer, tmp_path_factory):
     """Folder of a small random policy that likes to end its messages early."""
-    from tests import tiny
-
     from agentrl_lab.learner.policy import Policy
+    from tests import tiny
 
     folder = tmp_path_factory.mktemp("small-policy")
     Policy(tiny.llama(len(tokenizer.tokenizer), hidden=16, heads=2, kv_heads=2), tokenizer).save(

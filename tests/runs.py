@@ -19,9 +19,8 @@ SMALL = {
 
 
 def options(settings: dict[str, Any]) -> list[str]:
-    return [
-        part for name, value in settings.items() for part in (f"--{name.replace('_', '-')}", str(value))
-    ]  # fmt: skip
+    pairs = ((f"--{name.replace('_', '-')}", str(value)) for name, value in settings.items())
+    return [part for pair in pairs for part in pair]
 
 
 def command(*words: str, check: bool = False, **environment: str) -> subprocess.CompletedProcess:

@@ -75,7 +75,8 @@ def test_optimizer_moments_and_counters_come_back(small_policy, pair, tmp_path):
         step(other, fresh)
     assert same(weights(policy), weights(other))
     for a, b in zip(policy.parameters(), other.parameters(), strict=True):
-        assert all(torch.equal(optimizer.state[a][k], fresh.state[b][k]) for k in optimizer.state[a])
+        one, two = optimizer.state[a], fresh.state[b]
+        assert all(torch.equal(one[name], two[name]) for name in one)
         assert float(fresh.state[b]["step"]) == 6.0
 
 

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: right input, wrong input, exit codes, one line of advice."""
+"""The command line as a person meets it: right input, wrong input, one line of advice."""
 
 import json
 import signal
@@ -181,8 +181,9 @@ def test_doctor_names_a_damaged_checkpoint(small_policy, tmp_path):
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_run_says_how_to_go_on(small_policy, tmp_path, sent, code):
     settings = options({**SMALL, "episodes": 4000, "policy": small_policy})
+    words = ["train", "--out", str(tmp_path / "run"), *settings]
     child = subprocess.Popen(
-        [sys.executable, "-m", "agentrl_lab.cli", "train", "--out", str(tmp_path / "run"), *settings],
+        [sys.executable, "-m", "agentrl_lab.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 90

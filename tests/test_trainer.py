@@ -49,7 +49,7 @@ def test_run_leaves_everything_a_run_must_leave(tmp_path, small_policy):
 def test_same_seed_gives_the_same_bits_and_another_seed_does_not(tmp_path, small_policy):
     a, _ = run(tmp_path / "a", small_policy)
     b, _ = run(tmp_path / "b", small_policy)
-    c, _ = run(tmp_path / "c", small_policy, seed=1)
+    run(tmp_path / "c", small_policy, seed=1)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b") != metrics(tmp_path / "c")
     for p, q in zip(a.policy.parameters(), b.policy.parameters(), strict=True):
         assert torch.equal(p, q)
@@ -87,8 +87,9 @@ def test_resume_after_any_update_gives_the_same_bits(tmp_path, small_policy, don
 def test_run_killed_between_updates_and_resumed_equals_one_never_stopped(tmp_path, small_policy):
     settings = options({**SMALL, "episodes": 40, "policy": small_policy})
     command("train", "--out", str(tmp_path / "whole"), *settings, check=True)
+    words = ["train", "--out", str(tmp_path / "cut"), *settings]
     child = subprocess.Popen(
-        [sys.executable, "-m", "agentrl_lab.cli", "train", "--out", str(tmp_path / "cut"), *settings],
+        [sys.executable, "-m", "agentrl_lab.cli", *words],
         stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     deadline = time.monotonic() + 100
@@ -108,7 +109,7 @@ def test_run_killed_between_updates_and_resumed_equals_one_never_stopped(tmp_pat
 
 
 def test_damaged_newest_checkpoint_is_passed_over_with_a_note_and_kept(tmp_path, small_policy):
-    whole, _ = run(tmp_path / "whole", small_policy)
+    run(tmp_path / "whole", small_policy)
     folder = tmp_path / "whole"
     (folder / "result.json").unlink()
     newest = folder / "checkpoints" / "update-000003"
@@ -164,7 +165,8 @@ def test_guard_rolls_back_to_the_best_checkpoint_bit_for_bit(tmp_path, small_pol
 
 
 def test_guard_stops_rolling_back_after_its_limit(tmp_path, small_policy, monkeypatch):
-    trainer = training.start_run(tmp_path / "run", small(small_policy, episodes=20, max_rollbacks=1))
+    config = small(small_policy, episodes=20, max_rollbacks=1)
+    trainer = training.start_run(tmp_path / "run", config)
     scores = iter([0.1, 0.9, 0.2, 0.2, 0.2, 0.2])
     monkeypatch.setattr(
         trainer, "_validate",

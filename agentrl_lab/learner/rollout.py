@@ -45,11 +45,10 @@ class RowCache(Cache):
         self.where = (rows_R[:, None], position_RQ)
         self.visible = visible
 
-    def keep(self, rows_R: Tensor) -> None:
-        """Drops all rows but these, which become rows 0, 1, ... in the given order."""
+    def keep(self, rows_R: Tensor, filled: int) -> None:
+        """Drops all rows but these, now rows 0, 1, ..., of at most `filled` places."""
         for layer in self.layers:
-            layer.rows = len(rows_R)
-            layer.keys, layer.values = layer.keys[rows_R], layer.values[rows_R]
+            layer.keep(rows_R, filled)
 
 
 class _RowLayer(CacheLayerMixin):
@@ -74,6 +73,15 @@ class _RowLayer(CacheLayerMixin):
         keys = self.keys[owner.rows_R, : owner.visible]
         values = self.values[owner.rows_R, : owner.visible]
         return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def keep(self, rows_R: Tensor, filled: int) -> None:
+        """Keeps some rows; places that were never filled stay untouched memory."""
+        kept = []
+        for old in (self.keys, self.values):
+            new = old.new_zeros(len(rows_R), *old.shape[1:])
+            new[:, :filled] = old[rows_R, :filled]
+            kept.append(new)
+        self.rows, (self.keys, self.values) = len(rows_R), kept
 
     def get_seq_length(self) -> int:
         return self.length
@@ -214,7 +222,8 @@ class _Play:
     def actions(self, active: list[int], temperature: float, limits: SamplingConfig) -> None:
         """Samples one action for each active episode."""
         if len(active) < len(self.cached):  # episodes that have stopped leave the batch
-            self.cache.keep(torch.tensor([self.cached.index(number) for number in active]))
+            kept_R = torch.tensor([self.cached.index(number) for number in active])
+            self.cache.keep(kept_R, max(self.rows[number].cached for number in active))
             self.cached = list(active)
         for number in active:
             self.rows[number].action_start = len(self.rows[number].ids)

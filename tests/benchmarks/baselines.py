@@ -46,7 +46,7 @@ def plain_minibatch_gradient(
     policy: Policy, batch: Batch, targets: ppo.Targets, rows_B: Tensor, config: PPOConfig,
     *, temperature: float,
 ) -> Tensor:  # fmt: skip
-    """The PPO loss of a minibatch on padded whole rows with all logits; puts the gradient in place."""
+    """Gradient of the PPO loss of a minibatch, on padded whole rows with all logits."""
     policy.zero_grad(set_to_none=True)
     part = batch.rows(rows_B)
     length = part.token_BT.shape[1]
