@@ -422,6 +422,7 @@ def test_common_prefix_is_the_longest_shared_beginning(rows):
     assert common_prefix(rows) == [*shared, False].index(False)
 
 
+@pytest.mark.slow
 def test_tokenizer_made_twice_is_the_same(tokenizer):
     from agentrl_lab.learner.warmstart import make_tokenizer
 
