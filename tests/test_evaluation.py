@@ -125,7 +125,7 @@ def test_summary_by_hand():
         "context_limit": 1, "replied": 2, "step_limit": 1, "three_strikes": 1,
     }  # fmt: skip
     assert found.policy_tokens == 5 * 4
-    assert found.pass_k == {1: pytest.approx(1 / 5)}
+    assert found.pass_k == {"1": pytest.approx(1 / 5)}
     assert found.as_dict()["success"]["n"] == 5
 
 
@@ -142,7 +142,7 @@ def test_summary_of_rounds_is_of_the_first_and_pass_k_of_all():
     assert found.reward == pytest.approx(0.1)
     assert found.policy_tokens == 8
     # both tasks won 2 of 3: k 1: 2/3, k 2: C(2,2)/C(3,2) = 1/3, k 3: 0
-    assert found.pass_k == pytest.approx({1: 2 / 3, 2: 1 / 3, 3: 0.0})
+    assert found.pass_k == pytest.approx({"1": 2 / 3, "2": 1 / 3, "3": 0.0})
 
 
 def test_summary_of_rounds_of_unequal_length_is_refused():

@@ -17,6 +17,8 @@ from agentrl_lab.learner.rundir import RunDirError
 from agentrl_lab.learner.streams import stream, torch_generator
 from tests.runs import SMALL, command, metrics, options
 
+pytestmark = pytest.mark.slow
+
 
 def small(policy, **settings):
     return with_settings(TrainConfig(), {**SMALL, "policy": str(policy), **settings})
@@ -83,7 +85,6 @@ def test_resume_after_any_update_gives_the_same_bits(tmp_path, small_policy, don
         assert torch.equal(p, q)
 
 
-@pytest.mark.slow
 def test_run_killed_between_updates_and_resumed_equals_one_never_stopped(tmp_path, small_policy):
     settings = options({**SMALL, "episodes": 40, "policy": small_policy})
     command("train", "--out", str(tmp_path / "whole"), *settings, check=True)

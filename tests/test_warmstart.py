@@ -29,12 +29,14 @@ def close(found, recorded):
     return found == pytest.approx(recorded, rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", warmstart.RECIPES)
 def test_first_steps_of_the_recipe_give_the_recorded_losses(name):
     _, losses = warmstart.warm_start(warmstart.RECIPES[name])
     assert close(list(islice(losses, 3)), FIRST_LOSSES[name])
 
 
+@pytest.mark.slow
 def test_another_seed_would_be_noticed():
     import dataclasses
 

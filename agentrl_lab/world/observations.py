@@ -92,11 +92,14 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
     for kept in reversed(range(1, len(fields))):
         if fits(text := _render([*_shorten(fields[:kept], SHORT), _names_of(fields[kept:])])):
             return text
-    for some in (fields, fields[:1]):  # all fields cut hard, and if need be the first alone
-        cut = _longest(lambda limit, some=some: _render(_shorten(some, limit)), 0, SHORT, fits)
-        if cut is not None:
-            return cut
-    return "{}"
+    return _cut_hard(fields, fits) or _cut_hard(fields[:1], fits) or "{}"
+
+
+def _cut_hard(fields: Iterable[Field], fits: Callable[[str], bool]) -> str | None:
+    """All fields cut to the same few characters, in the order their short values then have."""
+    return _longest(
+        lambda limit: _render(_by_importance(dict(_shorten(fields, limit)))), 0, SHORT, fits
+    )
 
 
 def _longest(

@@ -98,7 +98,7 @@ def make_ticket(ticket_id: str, rng: random.Random) -> dict[str, Any]:
 @cache
 def ticket_ids(split: Split) -> tuple[str, ...]:
     """The ids of a split: every id belongs to one split (unseen wording uses the test ids)."""
-    wanted = Split.TEST if split is Split.UNSEEN else split
+    wanted = Split.TEST if split == Split.UNSEEN else Split(split)
     return tuple(name for number in range(1000, 10000) if _share(name := f"S{number}") is wanted)
 
 
