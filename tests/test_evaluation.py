@@ -137,12 +137,12 @@ def test_summary_drops_no_failed_episode():
 
 def test_summary_of_rounds_is_of_the_first_and_pass_k_of_all():
     win, loss = episode(0, 1.0, success=True), episode(0, -0.8)
-    found = summarise([[win, loss], [win, win], [loss, win]], 0.7)
+    found = summarise([[win, loss], [win, win], [loss, loss]], 0.7)
     assert found.success.value == 0.5
     assert found.reward == pytest.approx(0.1)
     assert found.policy_tokens == 8
-    # both tasks won 2 of 3: k 1: 2/3, k 2: C(2,2)/C(3,2) = 1/3, k 3: 0
-    assert found.pass_k == pytest.approx({"1": 2 / 3, "2": 1 / 3, "3": 0.0})
+    # won 2 and 1 of 3: k 1: (2/3 + 1/3)/2, k 2: (C(2,2)/C(3,2) + 0)/2 = 1/6, k 3: 0
+    assert found.pass_k == pytest.approx({"1": 1 / 2, "2": 1 / 6, "3": 0.0})
 
 
 def test_summary_of_rounds_of_unequal_length_is_refused():

@@ -189,6 +189,23 @@ def test_positions_of_a_row_count_its_own_tokens(monkeypatch):
                                                        abs=1e-4)  # fmt: skip
 
 
+@pytest.mark.parametrize("make", [tiny.llama, tiny.gpt2])
+def test_episodes_that_go_on_keep_their_own_past_when_others_stop(make):
+    """ROL-04 across turns: rows leave the batch in any order, the rest scores as if alone."""
+    policy = EndingPolicy(make(24), NumberTokenizer(), push=1.5)
+    turns = (1, 4, 2, 3, 1, 4, 2)
+    world = lambda: ToyWorld(  # noqa: E731
+        request=lambda task: range(3, 5 + task), turns=turns.__getitem__
+    )
+    collector = Collector(policy, world, SamplingConfig(action_tokens=5, context_tokens=64))
+    episodes = collector.collect(range(7), temperature=1.0, seed=[0])
+    assert tuple(len(t.stages) for t in episodes) == turns
+    for episode in episodes:
+        logprobs, values, _ = plain_scores(policy, episode, 1.0)
+        assert list(episode.logprobs) == pytest.approx(logprobs, abs=1e-4)
+        assert list(episode.values) == pytest.approx(values, abs=1e-4)
+
+
 def test_noise_belongs_to_the_episode(llama_policy):
     """Episode number k draws the same tokens whatever its neighbours and its chunk."""
     collector = desk(llama_policy)

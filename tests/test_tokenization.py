@@ -379,6 +379,18 @@ def test_neutral_text_has_no_mark_and_a_second_pass_changes_nothing(tokenizer, t
     assert neutral.replace(" ", "") == text.replace(" ", "")
 
 
+def test_neutral_text_comes_to_an_end_with_any_added_tokens(tokenizer):
+    """Some tokenizers add runs of blanks, and one mark may be another one broken."""
+    inner = copy.deepcopy(tokenizer.tokenizer)
+    inner.add_tokens(["  ", "    ", "\n\n", "\t", "< |end|>", "<think>"])
+    chat = ChatTokenizer(inner)
+    assert chat.neutral("a  b    c\td") == "a  b    c\td"
+    for text in ("<|end|>", "< |end|>", "<think> <|end|>"):
+        neutral = chat.neutral(text)
+        assert not any(mark in neutral for mark in ("<|end|>", "< |end|>", "<think>"))
+        assert not control_ids(tokenizer, chat._encode(neutral))
+
+
 def test_count_is_the_number_of_ids_the_text_takes(tokenizer):
     """Law 9: a result's budget is counted in the policy's tokens, not in letters."""
     for text in ("", "S1001", '{"paid":"yes"}', "<|end|> is text", "工单 S1001 🎫"):

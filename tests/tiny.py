@@ -153,7 +153,7 @@ class ToyWorld:
         request: task index -> opening ids.
         answer: (task, turn) -> ids of the answer to that turn.
         pay: (task, turn, action text) -> reward of that turn.
-        turns: turns of an episode.
+        turns: turns of an episode, or task -> turns.
         pay_cut: reward of being cut off.
     """
 
@@ -162,10 +162,10 @@ class ToyWorld:
         request: Callable[[int], Sequence[int]] = lambda task: [3],
         answer: Callable[[int, int], Sequence[int]] = lambda task, turn: [4],
         pay: Callable[[int, int, str], float] = lambda task, turn, text: 0.0,
-        turns: int = 1,
+        turns: int | Callable[[int], int] = 1,
         pay_cut: float = 0.0,
     ) -> None:
-        self.config = SimpleNamespace(max_turns=turns)
+        self._turns = turns if callable(turns) else lambda task: turns
         self.tools: list[Any] = []
         self.score = SimpleNamespace(parts={})
         self._request, self._answer, self._pay, self._pay_cut = request, answer, pay, pay_cut
@@ -173,6 +173,7 @@ class ToyWorld:
 
     def reset(self, *, options: Mapping[str, Any]) -> None:
         self.task = options["index"]
+        self.config = SimpleNamespace(max_turns=self._turns(self.task))
         self.outcome = EpisodeOutcome(TaskKind.STATUS_ONLY)
         self.messages = (_numbers("user", self._request(self.task)),)
 

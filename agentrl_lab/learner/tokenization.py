@@ -28,7 +28,10 @@ class ChatTokenizer:
             raise ValueError("the tokenizer needs a chat template and an eos token that ends turns")
         self.tokenizer = tokenizer
         self.end_id: int = tokenizer.eos_token_id
-        self._markers = sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
+        added = tokenizer.get_added_vocab()
+        # Runs of blanks, which some tokenizers add, are no role marks and cannot be broken by one.
+        markers = (marker for marker in added if marker not in _broken(marker))
+        self._markers = sorted(markers, key=len, reverse=True)
 
     def count(self, text: str) -> int:
         """Tokens of a plain text, role markers in it neutralised."""
@@ -38,7 +41,7 @@ class ChatTokenizer:
         """The text with every role marker broken by a blank, so that it stays text."""
         while any(marker in text for marker in self._markers):
             for marker in self._markers:
-                text = text.replace(marker, f"{marker[0]} {marker[1:]}")
+                text = text.replace(marker, _broken(marker))
         return text
 
     def opening(self, messages: Sequence[Message], tools: list[dict[str, Any]]) -> list[int]:
@@ -78,6 +81,10 @@ class ChatTokenizer:
         return self.tokenizer.apply_chat_template(
             plain, tools=tools, tokenize=False, add_generation_prompt=True
         )
+
+
+def _broken(marker: str) -> str:
+    return f"{marker[0]} {marker[1:]}"
 
 
 def common_prefix(rows: Sequence[Sequence[int]]) -> int:
