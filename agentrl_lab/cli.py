@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from agentrl_lab import __version__, config
@@ -27,6 +26,9 @@ app = typer.Typer(
     help="A real transformer learns multi-step ticket tasks by PPO, on a laptop.",
 )  # fmt: skip
 
+USAGE_ERROR = typer.BadParameter.__base__.__base__
+"""What typer raises on wrong words: of click, or of the copy of click that newer typers carry."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -35,11 +37,11 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         code = app(standalone_mode=False)
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         code = stop.exit_code
-    except click.ClickException as error:
+    except USAGE_ERROR as error:
         code = _complain(error.format_message(), 2)
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         code = 130
     except (ValueError, TypeError, OSError) as error:
         code = _complain(str(error), 2)
@@ -140,7 +142,7 @@ def train(
     if resume and (given or out):
         names = [*given, *(["out"] if out else [])]
         named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise click.UsageError(f"--resume goes on under the run's own settings: leave out {named}")
+        raise ValueError(f"--resume goes on under the run's own settings: leave out {named}")
     say = _say_to(sys.stderr if as_json else sys.stdout)
     result = run_training(out, resume, given, say)
     if as_json:
@@ -169,9 +171,9 @@ def evaluate(
     from agentrl_lab.workbook.training import evaluation_table, run_evaluation
 
     if greedy and temperature is not None:
-        raise click.UsageError("choose --greedy or --temperature, not both")
+        raise ValueError("choose --greedy or --temperature, not both")
     if temperature is not None and not 0 < temperature <= 10:
-        raise click.UsageError(f"--temperature must be above 0 and at most 10, got {temperature}")
+        raise ValueError(f"--temperature must be above 0 and at most 10, got {temperature}")
     seen = run_evaluation(
         policy, split, episodes, temperature=temperature or 0.0, attempts=attempts, seed=seed,
         env=config.EnvConfig(result_budget=result_budget),

@@ -34,7 +34,7 @@ def data_dir() -> Path:
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """The sentence part that offers the nearest allowed name, or lists them all."""
-    names = sorted(allowed)
+    names = sorted(map(str, allowed))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"choose one of: {', '.join(names)}"
 
@@ -55,7 +55,12 @@ def _check_types(config: Any) -> None:
             _require(fits, item.name, words, value)
 
 
-def _choice(name: str, value: str, allowed: Iterable[str]) -> None:
+def choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Refuses a value that is not among the allowed ones, and offers the nearest.
+
+    Raises:
+        ValueError: it is not.
+    """
     names = tuple(allowed)
     if value not in names:
         raise ValueError(f"{name} {value!r} is not known: {nearest(value, names)}")
@@ -81,8 +86,8 @@ class EnvConfig:
         _require(1 <= self.max_turns <= 100, "max_turns", "between 1 and 100", self.max_turns)
         _require(0 <= self.max_invalid <= 100, "max_invalid", "0 to 100", self.max_invalid)
         _require(self.result_budget >= 16, "result_budget", "at least 16", self.result_budget)
-        _choice("codec", self.codec, ("function", "json"))
-        _choice("reward", self.reward, ("printed", "outcome", "process", "shaped"))
+        choice("codec", self.codec, ("function", "json"))
+        choice("reward", self.reward, ("printed", "outcome", "process", "shaped"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,14 +172,14 @@ class PPOConfig:
         for name in ("gamma", "gae_lambda"):
             value = getattr(self, name)
             _require(0 <= value <= 1, name, "between 0 and 1", value)
-        _choice("discount_per", self.discount_per, ("turn", "token"))
-        _choice("value_backbone", self.value_backbone, ("shared", "detached"))
+        choice("discount_per", self.discount_per, ("turn", "token"))
+        choice("value_backbone", self.value_backbone, ("shared", "detached"))
         for name in ("value_coefficient", "value_clip", "entropy_coefficient"):
             value = getattr(self, name)
-            _require(0 <= value < math.inf, name, "0 or more", value)
+            _require(0 <= value < math.inf, name, "0 or more and finite", value)
         for name in ("learning_rate", "value_learning_rate", "max_grad_norm", "kl_stop"):
             value = getattr(self, name)
-            _require(0 < value < math.inf, name, "above 0", value)
+            _require(0 < value < math.inf, name, "above 0 and finite", value)
         if self.episodes_per_update % self.minibatch_episodes:
             raise ValueError(
                 f"episodes_per_update ({self.episodes_per_update}) must be divisible by "
@@ -228,7 +233,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _check_types(self)
         _require(0 <= self.seed < 2**63, "seed", "between 0 and 2**63 - 1", self.seed)
-        _require(self.episodes >= 1, "episodes", "at least 1", self.episodes)
+        _require(1 <= self.episodes <= 10**9, "episodes", "at least 1", self.episodes)
         _require(bool(self.policy), "policy", "a name or a folder", self.policy)
         _require(self.test_tasks >= 1, "test_tasks", "at least 1", self.test_tasks)
         _require(0 <= self.threads <= 256, "threads", "0 to 256", self.threads)
@@ -236,7 +241,7 @@ class TrainConfig:
 
     @property
     def num_updates(self) -> int:
-        return math.ceil(self.episodes / self.ppo.episodes_per_update)
+        return -(-self.episodes // self.ppo.episodes_per_update)
 
 
 def flatten(config: Any) -> dict[str, Any]:

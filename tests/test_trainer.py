@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,12 +224,66 @@ def test_missing_policy_leaves_no_folder_behind(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_resume_of_a_run_that_never_wrote_versions_is_refused(tmp_path, small_policy):
-    trainer = training.start_run(tmp_path / "run", small(small_policy))
-    trainer.run.release()
+def test_resume_without_versions_goes_on_with_notes(tmp_path, small_policy):
+    _, result = run(tmp_path / "run", small_policy)
     (tmp_path / "run" / "versions.json").unlink()
-    with pytest.raises(RunDirError, match="never began"):
+    again = training.resume_run(tmp_path / "run")
+    assert any(note.startswith("torch was None") for note in again.notes)
+    assert again.fit() == result
+
+
+def test_run_with_metrics_and_no_checkpoint_is_not_started_over(tmp_path, small_policy):
+    run(tmp_path / "run", small_policy)
+    (tmp_path / "run" / "result.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(training.CheckpointCorrupt, match="no checkpoint"):
         training.resume_run(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_start_killed_before_it_began_can_be_started_again(tmp_path, small_policy):
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "versions.json").write_text("{")
+    (folder / ".config.json.partial").write_text("{")
+    run(folder, small_policy)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+def test_damaged_result_is_one_clear_error(tmp_path, small_policy, content):
+    run(tmp_path / "run", small_policy)
+    (tmp_path / "run" / "result.json").write_text(content)
+    with pytest.raises(RunDirError, match=r"result\.json"):
+        training.resume_run(tmp_path / "run").fit()
+
+
+def test_lost_policy_of_a_finished_run_is_made_again(tmp_path, small_policy):
+    run(tmp_path / "run", small_policy)
+    weights = tmp_path / "run" / "policy" / "model.safetensors"
+    before = weights.read_bytes()
+    shutil.rmtree(weights.parent)
+    training.resume_run(tmp_path / "run").fit()
+    assert weights.read_bytes() == before
+
+
+def test_collapse_in_the_first_update_rolls_back_to_the_start(tmp_path, small_policy, monkeypatch):
+    trainer = training.start_run(tmp_path / "run", small(small_policy))
+    scores = iter([0.9, 0.1, 0.9, 0.9])
+    monkeypatch.setattr(
+        trainer, "_validate",
+        lambda: {"validation_success": next(scores), "validation_fabrication": 0.0},
+    )  # fmt: skip
+    start = [p.detach().clone() for p in trainer.policy.parameters()]
+    after = []
+
+    def keep(row):
+        if row["update"] == 1:
+            after.extend(p.detach().clone() for p in trainer.policy.parameters())
+
+    trainer.fit(keep)
+    assert all(torch.equal(a, b) for a, b in zip(start, after, strict=True))
+    assert [row.get("rollbacks") for row in metrics(tmp_path / "run")] == [None, 1, 1, 1]
 
 
 def test_streams_differ_by_name_number_and_root():

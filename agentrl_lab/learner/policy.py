@@ -11,13 +11,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.cache_utils import Cache
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from agentrl_lab.config import data_dir, nearest
 from agentrl_lab.learner.tokenization import ChatTokenizer
+from agentrl_lab.records import Message
 
 VALUE_HEAD_FILE = "value_head.safetensors"
-disable_progress_bar()  # one bar a loaded policy would drown the lines of a run
+# Bars and tables of every loaded policy would drown our own lines.
+disable_progress_bar()
+set_verbosity_error()
 
 
 class PolicyError(ValueError):
@@ -107,23 +110,39 @@ def load_policy(name: str | Path) -> Policy:
     folder = find_policy(str(name))
     for needed in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / needed).is_file():
-            raise PolicyError(f"policy folder {folder} has no {needed}: {_REMEDY}")
+            inner = folder / "policy"
+            remedy = f"did you mean {inner}?" if inner.is_dir() else _REMEDY
+            raise PolicyError(f"policy folder {folder} has no {needed}: {remedy}")
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, dtype=torch.float32,
             output_loading_info=True,
         )  # fmt: skip
-        if report["missing_keys"]:  # they would be filled with random numbers
-            raise ValueError(f"model.safetensors has no {min(report['missing_keys'])}")
+        # Weights that lack would be filled with random numbers, those too many be left out.
+        if odd := {*report["missing_keys"], *report["unexpected_keys"]}:
+            raise ValueError(f"model.safetensors and config.json differ in {min(odd)}")
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         policy = Policy(model, ChatTokenizer(tokenizer))
         head = folder / VALUE_HEAD_FILE
         if head.is_file():
             policy.value_head.load_state_dict(load_file(head))
+        _try_out(policy)
     except Exception as error:  # four libraries, a dozen exception types: one clear line for all
         reason = str(error).strip().split("\n")[0][:200]
         raise PolicyError(f"policy folder {folder} cannot be read ({reason}): {_REMEDY}") from error
     return policy
+
+
+@torch.inference_mode()
+def _try_out(policy: Policy) -> None:
+    """A short conversation through template, tokenizer and model: what does not fit fails here."""
+    asked = (Message("system", "s"), Message("user", "u"))
+    ids = policy.tokenizer.opening(asked, [])
+    ids += policy.tokenizer.after_action(Message("tool", "t"), ended=False)
+    size = policy.model.get_input_embeddings().num_embeddings
+    if max(ids) >= size or policy.tokenizer.end_id >= size:
+        raise ValueError(f"the tokenizer has ids beyond the model's vocabulary of {size}")
+    policy.hidden(torch.tensor([ids]), position_BT=torch.arange(len(ids))[None], cache=None)
 
 
 _REMEDY = "restore it from git, or rebuild it with `agentrl-lab warmstart`"

@@ -32,6 +32,10 @@ PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
 GROUPS = {"env": EnvConfig, "sampling": SamplingConfig, "ppo": PPOConfig, "guard": GuardConfig}
 
 
+RESULT_KEYS = {"test", "test_success", "untrained_test", "untrained_test_success"}
+_REMEDY = f"Restore it, or start a new run; {RESULT} alone may be deleted, --resume makes it again"
+
+
 class RunDirError(RuntimeError):
     """A run folder cannot be used; the message says why and what to do."""
 
@@ -53,19 +57,18 @@ class RunDir:
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            others = [item.name for item in path.iterdir() if item.name != ".lock"]
+            others = [item.name for item in path.iterdir() if not _unbegun(item)]
         except OSError as error:
             raise RunDirError(f"cannot make folder {path}: {error.strerror or error}") from error
         if others:
-            raise RunDirError(
-                f"{path} is not empty ({', '.join(sorted(others)[:3])}): choose another --out, "
-                f"or go on with that run by --resume {path}"
-            )
+            more = f", or go on with that run by --resume {path}" if CONFIG in others else ""
+            names = ", ".join(sorted(others)[:3])
+            raise RunDirError(f"{path} is not empty ({names}): choose another --out{more}")
         run = cls(path)
         run.acquire()
-        run.checkpoints.mkdir()
-        run.write(CONFIG, dataclasses.asdict(config))
+        run.checkpoints.mkdir(exist_ok=True)
         run.write(VERSIONS, versions())
+        run.write(CONFIG, dataclasses.asdict(config))  # last: with it the run has begun
         return run
 
     @classmethod
@@ -110,7 +113,7 @@ class RunDir:
             groups = {name: kind(**raw.pop(name)) for name, kind in GROUPS.items()}
             return TrainConfig(**raw, **groups)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunDirError(f"{self.path / CONFIG} cannot be read: {error}") from error
+            raise RunDirError(f"{self.path / CONFIG} cannot be read: {error}. {_REMEDY}") from error
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file, whole or not at all."""
@@ -122,7 +125,24 @@ class RunDir:
     def read(self, name: str) -> dict[str, Any] | None:
         """A JSON file, None when it is not there."""
         path = self.path / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return dict(content)
+        except (ValueError, TypeError) as error:
+            raise RunDirError(f"{path} cannot be read: {error}. {_REMEDY}") from error
+
+    def result(self) -> dict[str, Any] | None:
+        """result.json, None while the run has not finished.
+
+        Raises:
+            RunDirError: it is there and is no result.
+        """
+        found = self.read(RESULT)
+        if found is not None and not found.keys() >= RESULT_KEYS:
+            raise RunDirError(f"{self.path / RESULT} is not a whole result. {_REMEDY}")
+        return found
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """One line of metrics, on the disk when this returns."""
@@ -133,15 +153,27 @@ class RunDir:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All rows written so far; a last line that a kill cut is left out."""
+        try:
+            return [json.loads(line) for line in self._whole_lines()]
+        except ValueError as error:
+            where = self.path / METRICS
+            raise RunDirError(f"{where} has a line that is no JSON: {error}. {_REMEDY}") from error
+
+    def _whole_lines(self) -> list[bytes]:
         path = self.path / METRICS
-        lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-        return [json.loads(line) for line in lines]
+        return path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
 
     def keep_metrics(self, rows: int) -> None:
         """Cuts the metrics to their first `rows` lines: those a checkpoint knows of."""
-        path = self.path / METRICS
-        lines = path.read_bytes().split(b"\n")[:rows] if path.is_file() else []
-        write_synced(path, b"".join(line + b"\n" for line in lines))
+        lines = self._whole_lines()[:rows]
+        write_synced(self.path / METRICS, b"".join(line + b"\n" for line in lines))
+
+
+def _unbegun(item: Path) -> bool:
+    """What a start that was killed before config.json was written leaves behind."""
+    if item.name == "checkpoints":
+        return item.is_dir() and not any(item.iterdir())
+    return item.name in (".lock", VERSIONS) or item.name.endswith(".partial")
 
 
 def versions() -> dict[str, Any]:

@@ -28,7 +28,7 @@ from agentrl_lab.learner.checkpoints import (
 from agentrl_lab.learner.evaluation import Evaluation, evaluate, summarise
 from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, RunDirError, versions
+from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, versions
 from agentrl_lab.learner.streams import stream, torch_generator
 from agentrl_lab.learner.trajectories import Trajectory, TrajectoryBuffer
 from agentrl_lab.records import Split
@@ -88,19 +88,27 @@ class Trainer:
 
     def fit(self, report: Report = lambda row: None) -> dict[str, Any]:
         """Trains to the end and returns what result.json holds."""
-        if (finished := self.run.read(RESULT)) is not None:
+        if (finished := self.run.result()) is not None:
+            self._save_policy()
             return finished
         if not self.run.metrics():
-            self._record({"update": 0, "episodes": 0} | self._validate(), report)
+            row = {"update": 0, "episodes": 0} | self._validate()
+            self._guard(row["validation_success"])
+            self._record(row, report)
             self._checkpoint()
         while self.progress.update < self.config.num_updates:
             report_row = self._one_update()
             self._record(report_row, report)
             self._checkpoint()
         result = self._result()
-        self.policy.save(self.run.path / "policy")
+        self._save_policy()
         self.run.write(RESULT, result)
         return result
+
+    def _save_policy(self) -> None:
+        """The trained policy in Hugging Face format, made again when it is missing."""
+        if not (self.run.path / "policy" / "model.safetensors").is_file():
+            self.policy.save(self.run.path / "policy")
 
     # One update
 
@@ -215,6 +223,10 @@ class Trainer:
         if path is None:
             if damaged:
                 raise CheckpointCorrupt(f"{self.run.path} has no whole checkpoint: {damaged[0]}")
+            if len(self.run.metrics()) > 1:
+                raise CheckpointCorrupt(
+                    f"{self.run.path} has metrics and no checkpoint: start anew in another folder"
+                )
             self.run.keep_metrics(0)
             return
         self.notes += _differences(self.run.read(VERSIONS) or {}, versions())
@@ -286,9 +298,8 @@ def resume_run(path: Path, make_env: MakeEnv = ticket_env) -> Trainer:
     run = RunDir.reopen(path)
     config = run.config()
     threads = (run.read(VERSIONS) or {}).get("threads")
-    if not threads:
-        raise RunDirError(f"{path} has no {VERSIONS}: the run never began, start it anew")
-    torch.set_num_threads(threads)  # another number would change the last bits
+    if isinstance(threads, int) and threads > 0:
+        torch.set_num_threads(threads)  # another number would change the last bits
     return Trainer(config, run, make_env)
 
 

@@ -67,7 +67,8 @@ def _packages() -> list[Finding]:
         except importlib.metadata.PackageNotFoundError:
             extra = OPTIONAL.get(name)
             how = f'pip install -c constraints.txt -e ".[{extra}]"' if extra else "pip install -e ."
-            found.append(Finding(name, extra is not None, f"not installed; get it by `{how}`"))
+            word = "not installed, not needed for training" if extra else "not installed"
+            found.append(Finding(name, extra is not None, f"{word}; get it by `{how}`"))
     return found
 
 
@@ -112,7 +113,7 @@ def _data() -> list[Finding]:
 
 def _run(path: Path) -> list[Finding]:
     from agentrl_lab.learner.checkpoints import CheckpointCorrupt, verify
-    from agentrl_lab.learner.rundir import CONFIG, RESULT
+    from agentrl_lab.learner.rundir import CONFIG, VERSIONS, RunDir, RunDirError
 
     if not (path / CONFIG).is_file():
         return [Finding("run", False, f"{path} holds no run")]
@@ -124,6 +125,11 @@ def _run(path: Path) -> list[Finding]:
             found.append(Finding(folder.name, False, str(error)))
         else:
             found.append(Finding(folder.name, True, "whole"))
-    done = (path / RESULT).is_file()
+    try:
+        run = RunDir(path)
+        run.config(), run.metrics(), run.read(VERSIONS)
+        done = run.result() is not None
+    except RunDirError as error:
+        return [*found, Finding("run", False, str(error))]
     says = "finished" if done else f"not finished; go on by `agentrl-lab train --resume {path}`"
     return [*found, Finding("run", True, says)]

@@ -11,7 +11,7 @@ import jinja2
 
 from agentrl_lab.config import TrainConfig, flatten
 from agentrl_lab.learner.policy import load_policy
-from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir
+from agentrl_lab.learner.rundir import VERSIONS, RunDir
 from agentrl_lab.workbook.conversations import Conversation, converse
 from agentrl_lab.workbook.plots import learning_curve
 
@@ -27,7 +27,7 @@ SEARCHED_TASKS = range(40)
 
 def write_report(run: RunDir) -> Path:
     """Writes report.html for a finished run and returns its path."""
-    config, result, rows = run.config(), run.read(RESULT), run.metrics()
+    config, result, rows = run.config(), run.result(), run.metrics()
     before, after = _telling_pair(config, run.path / "policy")
     picture = learning_curve(rows)
     html = _template().render(

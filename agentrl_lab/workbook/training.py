@@ -13,6 +13,7 @@ from agentrl_lab.config import (
     EnvConfig,
     SamplingConfig,
     TrainConfig,
+    choice,
     data_dir,
     nearest,
     with_settings,
@@ -43,11 +44,11 @@ def run_training(
     say(_opening(trainer))
     try:
         result = trainer.fit(_Progress(trainer, say))
+        say("writing the report ...")
+        report = write_report(run)
     except (KeyboardInterrupt, SystemExit):
         print(f"stopped; go on by `agentrl-lab train --resume {run.path}`", file=sys.stderr)
         raise
-    say("writing the report ...")
-    report = write_report(run)
     for sentence in in_words(result):
         say(f"  {sentence}")
     before, after = result["untrained_test_success"], result["test_success"]
@@ -105,8 +106,7 @@ def run_evaluation(
     env: EnvConfig,
 ) -> Evaluation:  # fmt: skip
     """Plays the first `episodes` tasks of a split with a policy."""
-    if split not in set(Split):
-        raise ValueError(f"no split is called {split!r}: {nearest(split, set(Split))}")
+    choice("split", split, Split)
     player = load_policy(policy)
     collector = Collector(
         player,
@@ -147,6 +147,8 @@ def run_warm_start(name: str, out: Path | None, say: Say) -> None:
     folder = out or data_dir() / "policies" / name
     if out and out.exists() and any(out.iterdir()):
         raise RunDirError(f"{out} is not empty: choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)  # minutes of work follow: can it be written at all?
+    say(f"making {name}; it goes to {folder}, in place of what is there")
     started, recipe = time.perf_counter(), RECIPES[name]
     policy, losses = warm_start(recipe)
     for step, loss in enumerate(losses):

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from agentrl_lab.config import EnvConfig
+from agentrl_lab.config import EnvConfig, choice
 from agentrl_lab.records import (
     Call,
     InvalidKind,
@@ -96,6 +96,7 @@ class TicketEnv(gym.Env[str, str]):
         self.codec = CODECS[self.config.codec]
         self.render_mode = render_mode
         self.action_space, self.observation_space = AnyText(), AnyText()
+        choice("split", split, Split)
         self._split, self._seed, self._count_tokens = Split(split), seed, count_tokens
         self._task_source = task_source or self._own_task
         self._keeper: OutcomeKeeper | None = None
@@ -111,7 +112,7 @@ class TicketEnv(gym.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         """Starts an episode: the task options["index"], or else the next one of a random order."""
         super().reset(seed=seed)
-        index = (options or {}).get("index")
+        index = _index(options or {})
         if index is None:
             if self._np_random is None:  # Gymnasium would take a seed from the operating system
                 super().reset(seed=self._seed)
@@ -227,6 +228,13 @@ class TicketEnv(gym.Env[str, str]):
             "reward_parts": dict(self.breakdown.parts),
             "success": self.outcome.success,
         }
+
+
+def _index(options: Mapping[str, Any]) -> int | None:
+    index = options.get("index")
+    if options.keys() - {"index"} or not (index is None or (isinstance(index, int) and index >= 0)):
+        raise ValueError(f'options must be {{"index": 0, 1, ...}}, got {dict(options)}')
+    return index
 
 
 _CUT = ParseFailure(InvalidKind.UNFINISHED, "the message was cut at the token limit")
