@@ -133,7 +133,7 @@ def test_policy_folder_whose_weights_do_not_cover_the_model_is_refused(policy, t
     config = json.loads((tmp_path / "config.json").read_text("utf-8"))
     config["num_hidden_layers"] += 1
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
-    with pytest.raises(PolicyError, match=r"has no model\.layers\.2\."):
+    with pytest.raises(PolicyError, match=r"differ in model\.layers\.2\."):
         load_policy(tmp_path)
 
 
