@@ -530,7 +530,7 @@ def test_check_no_canary_rejects(wrong):
 
 
 def test_unknown_split_is_refused_when_built():
-    with pytest.raises(ValueError, match="'dev' is not a valid Split"):
+    with pytest.raises(ValueError, match="split 'dev' is not known: choose one of: test, train"):
         TicketEnv("dev")
 
 
