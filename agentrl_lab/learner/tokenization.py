@@ -6,6 +6,7 @@ ids follow as they are, and what comes after them is encoded on its own (laws 1,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from agentrl_lab.records import Message
 
-_SENTINEL = "ACTIONTEXT"
+_SENTINEL, _SLOT = "ACTIONTEXT", "LASTMESSAGE"
+_MOST_FRAMES = 256
 
 
 class ChatTokenizer:
@@ -28,6 +30,7 @@ class ChatTokenizer:
             raise ValueError("the tokenizer needs a chat template and an eos token that ends turns")
         self.tokenizer = tokenizer
         self.end_id: int = tokenizer.eos_token_id
+        self._frames: dict[tuple[Any, ...], list[str]] = {}
         added = tokenizer.get_added_vocab()
         # Runs of blanks, which some tokenizers add, are no role marks and cannot be broken by one.
         markers = (marker for marker in added if marker not in _broken(marker))
@@ -77,6 +80,17 @@ class ChatTokenizer:
         return self.tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids
 
     def _render(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
+        """The template's text. What stands around the last message is rendered once and kept."""
+        *before, last = messages
+        key = (*before, last.role, json.dumps(tools))
+        if key not in self._frames:
+            if len(self._frames) == _MOST_FRAMES:
+                self._frames.clear()
+            text = self._apply([*before, Message(last.role, _SLOT)], tools)
+            self._frames[key] = text.split(_SLOT)
+        return self.neutral(last.content).join(self._frames[key])
+
+    def _apply(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
         plain = [{"role": m.role, "content": self.neutral(m.content)} for m in messages]
         return self.tokenizer.apply_chat_template(
             plain, tools=tools, tokenize=False, add_generation_prompt=True

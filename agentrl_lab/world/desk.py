@@ -149,7 +149,7 @@ class TicketDesk:
     def __init__(
         self, tickets: Mapping[str, Mapping[str, Any]], tools: Iterable[Tool] = STANDARD_TOOLS
     ) -> None:
-        self.store = Store(copy.deepcopy(dict(tickets)))
+        self.store = Store(copied(dict(tickets)))
         offered = sorted(tools, key=lambda tool: tool.name)
         self.tools = {tool.name: tool for tool in offered}
         if len(self.tools) < len(offered):
@@ -167,11 +167,24 @@ class TicketDesk:
             return _refuse(InvalidKind.BAD_ARGUMENTS, f"{known.name}: {complaint}")
         try:
             named = {known.arguments.get(name, name): value for name, value in arguments.items()}
-            answer = copy.deepcopy(known.run(self.store, **named))
+            answer = copied(known.run(self.store, **named))
             data = answer if isinstance(answer, Mapping) else {"result": answer}
         except Exception as error:  # a foreign tool may raise anything; the policy sees only this
             data = {"error": type(error).__name__, "message": str(error)[:200]}
         return Outcome(ok=True, data=data)
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing with the original; faster than deepcopy for what JSON can hold."""
+    match value:
+        case None | str() | bool() | int() | float():
+            return value
+        case dict():
+            return {name: copied(part) for name, part in value.items()}
+        case list():
+            return [copied(part) for part in value]
+        case _:
+            return copy.deepcopy(value)
 
 
 def _refuse(kind: InvalidKind, hint: str) -> Outcome:

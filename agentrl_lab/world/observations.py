@@ -7,14 +7,13 @@ every later one; when the context is full the episode is truncated instead.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from agentrl_lab.records import Message
-from agentrl_lab.world.desk import Tool
+from agentrl_lab.world.desk import Tool, copied
 
 CountTokens = Callable[[str], int]
 Field = tuple[str, Any]
@@ -58,7 +57,7 @@ def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:
             "type": "function",
             "function": {
                 "name": tool.name, "description": tool.description,
-                "parameters": copy.deepcopy(dict(tool.schema)),
+                "parameters": copied(dict(tool.schema)),
             },
         }
         for tool in sorted(tools, key=lambda tool: tool.name)
@@ -84,15 +83,19 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
         return count_tokens(text) <= budget
 
     fields = _by_importance(data)
-    if fits(whole := _render(fields)):
+    whole, short = _render(fields), _render(_shorten(fields, SHORT))
+    # To count a long text takes longer than all the rest.
+    if (len(whole) <= 2 * len(short) or fits(short)) and fits(whole):
         return whole
     cut = _longest(lambda limit: _render(_shorten(fields, limit)), SHORT, len(whole), fits)
     if cut is not None:
         return cut
-    for kept in reversed(range(1, len(fields))):
-        if fits(text := _render([*_shorten(fields[:kept], SHORT), _names_of(fields[kept:])])):
-            return text
-    return _cut_hard(fields, fits) or _cut_hard(fields[:1], fits) or "{}"
+
+    def keep(number: int) -> str:
+        return _render([*_shorten(fields[:number], SHORT), _names_of(fields[number:])])
+
+    kept = _longest(keep, 1, len(fields) - 1, fits) if len(fields) > 1 else None
+    return kept or _cut_hard(fields, fits) or _cut_hard(fields[:1], fits) or "{}"
 
 
 def _cut_hard(fields: Iterable[Field], fits: Callable[[str], bool]) -> str | None:
