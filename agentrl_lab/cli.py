@@ -1,7 +1,7 @@
-"""The command line: train, evaluate, play, warmstart, doctor. Heavy imports wait for the command.
+"""The command line: training, notebooks, doctor. Heavy imports wait for the command.
 
-Exit codes: 0 done; 1 something is missing or damaged (doctor); 2 wrong input; 3 a run that had to
-stop; 130 interrupted; 143 terminated.
+Exit codes: 0 done; 1 something is missing, damaged (doctor) or not well (workbook); 2 wrong input;
+3 a run that had to stop; 130 interrupted; 143 terminated.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from agentrl_lab import __version__, config
+from agentrl_lab.workbook import commands
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -219,6 +220,10 @@ def doctor(
         for finding in findings:
             print(f"{'ok  ' if finding.ok else 'LOOK'}  {finding.what}: {finding.says}")
     raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
+
+
+app.add_typer(commands.workbook, name="workbook")
+app.command()(commands.lab)
 
 
 def _say_to(stream: Any) -> Callable[[str], None]:

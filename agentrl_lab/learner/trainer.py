@@ -95,11 +95,8 @@ class Trainer:
             row = {"update": 0, "episodes": 0} | self._validate()
             self._guard(row["validation_success"])
             self._record(row, report)
-            self._checkpoint()
         while self.progress.update < self.config.num_updates:
-            report_row = self._one_update()
-            self._record(report_row, report)
-            self._checkpoint()
+            self._record(self._one_update(), report)
         result = self._result()
         self._save_policy()
         self.run.write(RESULT, result)
@@ -207,7 +204,9 @@ class Trainer:
         )
 
     def _record(self, row: dict[str, Any], report: Report) -> None:
+        """Reports a row once it is safe: whoever is told may stop the run, or meddle with it."""
         self.run.append_metrics(row)
+        self._checkpoint()
         report(row)
 
     def _checkpoint(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,3 +44,23 @@ def converse(
 
     trajectory = Collector(policy, make, sampling).collect([task], temperature=0.0, seed=[0])[0]
     return Conversation(made[-1].messages, trajectory)
+
+
+ROLES = {
+    "system": ("rules", "#8886"), "user": ("customer", "#0072B2"),
+    "assistant": ("agent", "#D55E00"), "tool": ("desk", "#009E73"),
+}  # fmt: skip
+"""Who speaks: the word shown, and the colour of the line beside it."""
+
+
+def conversation_html(messages: Sequence[Message]) -> str:
+    """Messages as a page shows them: who speaks in a word and a coloured line; text escaped."""
+    blocks = []
+    for message in messages:
+        who, colour = ROLES[message.role]
+        blocks.append(
+            f'<div style="border-left:4px solid {colour};padding:2px 8px;margin:4px 0">'
+            f"<b>{who}</b><br><span style=\"font-family:monospace;white-space:pre-wrap\">"
+            f"{html.escape(message.content)}</span></div>"
+        )
+    return "".join(blocks)

@@ -6,12 +6,14 @@ A figure never speaks by colour alone; its sentence is its alternative text and 
 from __future__ import annotations
 
 import base64
+import html
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg", force=False)
 from matplotlib.figure import Figure
@@ -35,6 +37,35 @@ class Picture:
     def data_uri(self) -> str:
         """The picture inside the page: nothing to load."""
         return "data:image/png;base64," + base64.b64encode(self.png()).decode()
+
+
+@dataclass(frozen=True)
+class Page:
+    """A piece of a page, already escaped, with the sentence that says what it shows."""
+
+    html: str
+    sentence: str
+
+
+def figure_html(picture: Picture | Page) -> str:
+    """A picture with alternative text and its sentence below: JupyterLab drops `alt` elsewhere."""
+    if isinstance(picture, Page):
+        return picture.html
+    sentence = html.escape(picture.sentence, quote=True)
+    style = "background:#ffffff;max-width:100%"
+    return (
+        f'<figure style="margin:0"><img alt="{sentence}" src="{picture.data_uri()}" '
+        f'style="{style}"><figcaption>{sentence}</figcaption></figure>'
+    )
+
+
+def blank(sentence: str, width: float = 6.0, height: float = 2.0) -> Picture:
+    """A picture that only says something: nothing to show yet."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.axis("off")
+    axes.text(0.5, 0.5, sentence, ha="center", va="center", wrap=True, fontsize=11)
+    return Picture(figure, sentence)
 
 
 @dataclass(frozen=True)
@@ -114,3 +145,70 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
         f"{last['fabrication_rate']:.2f}, entropy per decision from "
         f"{rows[1]['entropy_per_decision']:.2f} to {last['entropy_per_decision']:.2f} nats."
     )
+
+
+def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:
+    """Entropy of a decision, the KL of an update and success, one above the other.
+
+    Args:
+        rows: metrics of a run, the row of the untrained policy first.
+    """
+    rows = [row for row in rows if "kl_old_max" in row]
+    figure = Figure(figsize=(8.0, 5.6), layout="constrained")
+    lines = (
+        Line("entropy_per_decision", "entropy per decision (nats)", GREEN),
+        Line("kl_old_max", "KL of the update (nats per token)", BLUE, "--"),
+        Line("validation_success", "validation success (share)", ORANGE, "-."),
+    )
+    for axes, line in zip(figure.subplots(3, 1, sharex=True), lines, strict=True):
+        _draw(axes, rows, line, 0)
+        axes.set_ylabel(line.label, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel("episodes")
+    first, last = rows[0], rows[-1]
+    sentence = (
+        f"Entropy per decision goes from {first['entropy_per_decision']:.2f} to "
+        f"{last['entropy_per_decision']:.2f} nats while success goes from "
+        f"{first['validation_success']:.2f} to {last['validation_success']:.2f}; the largest KL of "
+        f"an update is {max(row['kl_old_max'] for row in rows):.3f} nats per token."
+    )
+    return Picture(figure, sentence)
+
+
+STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"))
+
+
+def arms(rows: Sequence[dict[str, Any]], metric: str, label: str) -> Picture:
+    """One metric of an experiment: a thin line for each seed, a thick one for the mean of an arm.
+
+    Args:
+        rows: rows of experiments.run_experiment.
+        metric: a name of experiments.CURVE.
+        label: of the vertical axis, with the unit.
+    """
+    figure = Figure(figsize=(8.0, 4.0), layout="constrained")
+    axes, ends = figure.subplots(), []
+    for arm, (colour, style) in zip(_names(rows), STYLES, strict=False):
+        curves = [row["curve"] for row in rows if row["arm"] == arm]
+        x = curves[0]["episodes"]
+        for curve in curves:
+            axes.plot(x, _numbers(curve[metric]), style, color=colour, alpha=0.25, linewidth=0.8)
+        mean = np.mean([_numbers(curve[metric]) for curve in curves], axis=0)
+        axes.plot(x, mean, style, color=colour, linewidth=2.5, label=f"{arm} ({len(curves)} seeds)")
+        ends.append(f"{arm} {mean[-1]:.2f}")
+    axes.set(xlabel="episodes", ylabel=label)
+    axes.legend(frameon=False, handlelength=4)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    return Picture(figure, f"{label}, mean over seeds at the end: {'; '.join(ends)}.")
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["arm"] for row in rows))
+
+
+def _numbers(values: Sequence[float | None]) -> np.ndarray:
+    """None, where a metric is not there yet, becomes a gap."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)

@@ -1,0 +1,143 @@
+"""Training inside a notebook: a dashboard that moves, snapshots to look back at, a way to stop."""
+
+from __future__ import annotations
+
+import html
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+from IPython.display import display
+from torch import Tensor
+
+from agentrl_lab.config import TrainConfig, with_settings
+from agentrl_lab.learner.policy import Policy, load_policy
+from agentrl_lab.learner.trainer import Trainer, start_run
+from agentrl_lab.records import Split
+from agentrl_lab.workbook.conversations import Conversation, conversation_html, converse
+from agentrl_lab.workbook.plots import Page, Picture, learning_curve
+from agentrl_lab.workbook.widgets import Worker, show_widget
+
+Row = dict[str, Any]
+Hook = Callable[[Trainer, Row], None]
+
+
+class Stopped(Exception):
+    """Raised in a run that was asked to stop."""
+
+
+class LiveRun:
+    """A training run in a temporary folder, with what a notebook shows of it.
+
+    Args:
+        settings: settings that differ from the default ones.
+        snapshots: updates whose policy is kept, besides the untrained and the last one.
+        after_update: called with trainer and row after each update; it may meddle.
+    """
+
+    def __init__(
+        self, settings: dict[str, Any], *, snapshots: Sequence[int] = (),
+        after_update: Hook = lambda trainer, row: None,
+    ) -> None:  # fmt: skip
+        self.config = with_settings(TrainConfig(), settings)
+        self.rows: list[Row] = []
+        self.result: Row | None = None
+        self._wanted, self._after_update = set(snapshots), after_update
+        self._weights: dict[int, dict[str, Tensor]] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="agentrl-lab-")
+        self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="100%"))
+        self.status = ipywidgets.HTML()
+
+    @property
+    def folder(self) -> Path:
+        return Path(self._folder.name) / "run"
+
+    def train(self, should_stop: Callable[[], bool] = lambda: False) -> LiveRun:
+        """Trains to the end, or until it is asked to stop or interrupted; all rows are kept."""
+        trainer = start_run(self.folder, self.config)
+
+        def report(row: Row) -> None:
+            self.rows.append(row)
+            if row["update"] in self._wanted or row["update"] in (0, self.config.num_updates):
+                weights = trainer.policy.state_dict()
+                self._weights[row["update"]] = {k: v.clone() for k, v in weights.items()}
+            self._show(f"update {row['update']} of {self.config.num_updates}")
+            self._after_update(trainer, row)
+            if should_stop():
+                raise Stopped
+
+        try:
+            self.result = trainer.fit(report)
+            self._show("finished")
+        except (Stopped, KeyboardInterrupt):
+            self._show(f"stopped after update {self.rows[-1]['update']}")
+        finally:
+            trainer.run.release()
+        return self
+
+    def watch(self) -> LiveRun:
+        """Shows the dashboard and trains while it moves; the last picture stays."""
+        display(ipywidgets.VBox([self.image, self.status]))
+        return self.train()
+
+    def picture(self) -> Picture:
+        """The dashboard as it stands."""
+        return learning_curve(self.rows)
+
+    @property
+    def snapshots(self) -> list[int]:
+        """Updates whose policy can be looked at."""
+        return sorted(self._weights)
+
+    def policy_at(self, update: int) -> Policy:
+        """The policy as it was after an update."""
+        policy = load_policy(self.config.policy)
+        policy.load_state_dict(self._weights[update])
+        return policy
+
+    def conversation(self, update: int, task: int) -> Conversation:
+        """What the policy did with a validation task after an update, greedily."""
+        policy = self.policy_at(update)
+        return converse(policy, task, self.config.env, self.config.sampling, Split.VALIDATION)
+
+    def _show(self, status: str) -> None:
+        picture = self.picture()
+        self.image.value, self.image.alt = picture.png(), picture.sentence
+        self.status.value = f"<p>{html.escape(status)}</p>"
+
+
+class Laboratory:
+    """Sliders for a short run of the reader's own, with Start and Stop; nothing runs by itself."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings, self.run = settings, LiveRun(settings)
+        wide = {"layout": ipywidgets.Layout(width="520px"), "style": {"description_width": "180px"}}
+        self.rate = ipywidgets.SelectionSlider(
+            options=[1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3], value=1e-4,
+            description="learning rate", **wide,
+        )  # fmt: skip
+        self.temperature = ipywidgets.FloatSlider(
+            min=0.3, max=1.5, step=0.1, value=1.0, description="first temperature", **wide
+        )
+        self.worker = Worker(self._train, "Train")
+        self.place = ipywidgets.VBox([])
+        self.box = ipywidgets.VBox([self.place, self.rate, self.temperature, self.worker.box])
+
+    def _train(self, should_stop: Callable[[], bool]) -> str:
+        chosen = {"learning_rate": self.rate.value, "temperature_start": self.temperature.value}
+        self.run = LiveRun(self._settings | chosen)
+        self.place.children = (self.run.image, self.run.status)
+        self.run.train(should_stop)
+        return self.run.picture().sentence
+
+    def _ipython_display_(self) -> None:
+        text = "Sliders for learning rate and first temperature, buttons to train and to stop."
+        show_widget(self.box, Page(f"<p>{text}</p>", text))
+
+
+def conversation_page(conversation: Conversation) -> Page:
+    """A conversation and its verdict."""
+    body = conversation_html(conversation.messages)
+    return Page(f"{body}<p><b>{html.escape(conversation.verdict)}</b></p>", conversation.verdict)
