@@ -106,6 +106,7 @@ def test_advantages_and_returns_by_hand(policy):
     config = PPOConfig(gamma=0.9, gae_lambda=0.5)
     rows = token_rows(by_hand(), policy, config, temperature=1.0)
     assert [row.position for row in actions(rows)] == [2, 3, 6]
+    assert [row.turn for row in rows] == [1, 1, 1, 1, 2, 2, 2]  # what is read counts as well
     assert column(rows, "advantage") == pytest.approx([1.02, 0.82, 0.4])
     assert column(rows, "return_") == pytest.approx([1.22, 1.22, 1.0])
     assert column(rows, "reward") == [0.0, 0.5, 1.0]
@@ -380,7 +381,7 @@ def test_the_issue_names_are_all_columns():
 
 
 def test_unknown_column_is_refused_with_the_nearest(policy, episodes):
-    with pytest.raises(ValueError, match="colour_by 'advantge' .* did you mean 'advantage'"):
+    with pytest.raises(ValueError, match=r"colour_by 'advantge' .* did you mean 'advantage'"):
         inspect_episode(episodes[0], policy, PPO, temperature=1.0, colour_by="advantge")
 
 

@@ -7,6 +7,7 @@ follows, so a notebook runs to its end with every exercise unsolved.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,17 @@ def _same(a: Any, b: Any) -> bool:
 
 # 00: be the policy
 
+_ASKS_STATUS = re.compile(r"\b(status|staus|any news|where|how|open)\b|news\?", re.IGNORECASE)
+
+
+def wants_to_close(request: str) -> bool:
+    """Whether a request asks to close a ticket, by a list of words: fits the wordings we know.
+
+    >>> wants_to_close("pls clsoe ticket S1234"), wants_to_close("S1234 - what is the status?")
+    (True, False)
+    """
+    return not _ASKS_STATUS.search(request)
+
 
 def check_agent(agent: Callable[[Sequence[Message]], str]) -> Verdict:
     """Exercise 0.1: agent(messages) -> action, played on 40 training tasks of all kinds."""
@@ -235,7 +247,8 @@ def check_rollback(go_back_to: Callable[[list[float], float], int | None]) -> Ve
         if wanted is None:
             mistakes["a low success, or a small fall, is no reason: compare with the best"] = best
         else:
-            mistakes["it compares with the update before: two small steps are a fall too"] = None
+            if number is None and history[-2] - history[-1] <= 0.3:
+                raise Wrong("it compares with the update before: two small steps are a fall too")
             mistakes["of equally good updates the newest is nearest to where you were"] = best
             mistakes["go back to the best update, not to the one before"] = len(history) - 2
         _expect(number, wanted, f"{case} ({history})", mistakes)

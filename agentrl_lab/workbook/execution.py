@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -105,10 +104,7 @@ def _start(source: Source, folder: Path, limits: Limits) -> subprocess.Popen:
 
 
 def _stop(process: subprocess.Popen, mark: str) -> None:
-    """Ends papermill, its kernel and whatever that started; all carry the mark in their setting.
-
-    A process group would not do: kernels are leaders of groups of their own.
-    """
+    """Ends papermill, its kernel and whatever that started."""
     try:
         if process.poll() is None:
             process.terminate()
@@ -116,12 +112,20 @@ def _stop(process: subprocess.Popen, mark: str) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        for other in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if other.environ().get(RESULT_VARIABLE) == mark:
-                    other.kill()
-        process.stdin.close()
+        _kill_marked(mark)
         process.wait()
+        process.stdin.close()
+
+
+def _kill_marked(mark: str) -> None:
+    """Kills the processes of one run, but for this one: their environment names its result file.
+
+    A process group would not do: kernels are leaders of groups of their own.
+    """
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(RESULT_VARIABLE) == mark and process.pid != os.getpid():
+                process.kill()
 
 
 class _Follower:
@@ -147,8 +151,9 @@ class _Follower:
 
 
 def _end_with_the_runner() -> None:
-    os.read(0, 1)  # returns when the other end is closed: by the runner, or by its death
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.read(0, 1)  # returns when the other end is closed, be it by the runner's death
+    _kill_marked(os.environ[RESULT_VARIABLE])
+    os._exit(1)
 
 
 if __name__ == "__main__":

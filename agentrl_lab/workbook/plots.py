@@ -119,7 +119,7 @@ def learning_curve(rows: Sequence[dict[str, Any]]) -> Picture:
         axes.set_xlabel("episodes", fontsize=9)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]), top=1.04 if "share" in title else None)
         axes.legend(fontsize=8, frameon=False, handlelength=3)
     return Picture(figure, _sentence(rows))
 

@@ -23,7 +23,7 @@ KERNEL = "python3"
 ADDED_TAGS = {"injected-parameters", "papermill-error-cell-tag"}
 """Tags of the cells that papermill adds: an output has them, a source does not."""
 ALWAYS = {"PROFILE": "str", "STRICT": "bool"}
-SHELL_CALLS = ("get_ipython().system(", "get_ipython().getoutput(")
+SHELL_CALLS = (".system(", ".getoutput(", ".run_line_magic('sx'", ".run_line_magic('system'")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def read_source(path: Path) -> Source:
     """
     try:
         node = nbformat.read(path, as_version=4)
-    except (ValueError, OSError, AttributeError, nbformat.ValidationError) as error:
+    except (ValueError, OSError, AttributeError, TypeError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} is not a notebook: {str(error).splitlines()[0]}") from error
     _refuse_output(path, node)
     _refuse_kernel(path, node)
@@ -131,7 +131,7 @@ def _refuse_kernel(path: Path, node: Any) -> None:
 
 def _refuse_shell(where: str, source: str) -> None:
     code = TransformerManager().transform_cell(source)
-    if any(call in code for call in SHELL_CALLS):
+    if any("get_ipython()" + call in code for call in SHELL_CALLS):
         raise ValueError(
             f"{where}: it has a shell line (!...), whose failure would pass unnoticed: "
             "use subprocess.run(..., check=True)"
@@ -167,7 +167,11 @@ def _declared(where: str, path: Path, source: str) -> dict[str, Declared]:
 
 
 def _literal_names(where: str, source: str) -> Iterable[str]:
-    for statement in ast.parse(source).body:
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError as error:
+        raise ValueError(f"{where}: line {error.lineno} is not Python") from error
+    for statement in statements:
         target = getattr(statement, "target", None) or (getattr(statement, "targets", [None])[0])
         try:
             ast.literal_eval(getattr(statement, "value", statement))

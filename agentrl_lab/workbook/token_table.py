@@ -163,23 +163,32 @@ def _clipped(new_M: Tensor, old_M: Tensor, advantage_M: Tensor, clip_ratio: floa
 
 def token_roles(trajectory: Trajectory, tokenizer: ChatTokenizer) -> list[str]:
     """Who says each token: the policy its actions, others what follows a mark with their name."""
-    special = set(tokenizer.tokenizer.all_special_ids)
-    actions, role, naming, found = set(trajectory.action_positions()), "template", False, []
+    special, actions = set(tokenizer.tokenizer.all_special_ids), set(trajectory.action_positions())
+    role, line, found = "template", None, []
     for position, token in enumerate(trajectory.ids):
+        text = tokenizer.tokenizer.decode([token])
         if position in actions:
-            role, naming = "template", False
-            found.append("assistant")
-            continue
-        is_mark = token in special
-        if is_mark or naming:  # some templates write the name as a plain token after the mark
-            name = re.sub("[^a-z]", "", tokenizer.tokenizer.decode([token]).lower())
-            role, naming = _SPEAKERS.get(name, "template"), is_mark and name not in _SPEAKERS
-            found.append("template")
+            role, line = "template", None
+        elif token in special:
+            role = _speaker(text)
+            line = "" if role == "template" else None
+        elif line is not None:  # some templates write the name as a plain line after the mark
+            line += text
+            role, line = (_speaker(line), None) if "\n" in text else (role, line)
         else:
-            # Between two actions only tools speak, whatever name a template gives them.
-            heard = role != "template" and position > trajectory.stages[0].start
-            found.append("tool" if heard else role)
+            found.append(_heard(role, position > trajectory.stages[0].start))
+            continue
+        found.append("assistant" if position in actions else "template")
     return found
+
+
+def _speaker(mark: str) -> str:
+    return _SPEAKERS.get(re.sub("[^a-z]", "", mark.lower()), "template")
+
+
+def _heard(role: str, has_acted: bool) -> str:
+    """After the first action only tools speak, whatever name a template gives them."""
+    return "tool" if has_acted and role != "template" else role
 
 
 def _turn(stages: Sequence[Stage], position: int) -> int:

@@ -73,7 +73,7 @@ def read_executed(path: Path) -> Any | None:
     """An output notebook, None if it is not there or was cut while it was written."""
     try:
         return nbformat.read(path, as_version=4)
-    except (ValueError, OSError, AttributeError):
+    except (ValueError, OSError, AttributeError, TypeError):
         return None
 
 

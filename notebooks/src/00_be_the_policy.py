@@ -206,7 +206,7 @@ record(
 #
 # **Exercise 0.1 · an agent in plain Python** (about 15 min). Write the method down.
 # `agent` gets all messages so far (each has a `role` and a `content`) and returns the text of an
-# action.
+# action. What the words ask for is told by `checks.wants_to_close(request)`, a list of words.
 
 # %% tags=["exercise"]
 import json
@@ -224,8 +224,7 @@ checks.report(checks.check_agent, agent, strict=STRICT)
 # <details><summary>Hint</summary>
 #
 # The last message with role `tool` starts with one line of JSON. If there is none yet, query. If
-# it has the field `error`, the ticket does not exist. The word "close" in the request tells a wish
-# to close from a question about the status. After an accepted update the last answer is
+# it has the field `error`, the ticket does not exist. After an accepted update the last answer is
 # `{"result": "accepted"}`.
 #
 # </details>
@@ -250,7 +249,7 @@ def agent(messages):
     seen = answers[0]
     if "error" in seen:
         return write("reply", content=f"There is no ticket {ticket}.")
-    if "clos" not in request.lower():
+    if not checks.wants_to_close(request):
         return write("reply", content=f"The status of {ticket} is {seen['status']}.")
     if seen["status"] == "closed":
         return write("reply", content=f"Ticket {ticket} was already closed.")
@@ -260,12 +259,13 @@ def agent(messages):
 
 
 # %% [markdown]
-# You have now written the policy that the transformer has to *find*, from nothing but a number at
-# the end of each episode. And here is the honest question: if fifteen lines do it, why train?
-# **You should not**, for a desk like this one. Where the steps are fixed, the tools few and the
-# states simple, rules or a prompt do. Training pays when there are too many cases to
-# write down, when the right step depends on the whole course, and when you can score the end. Our
-# desk is small so that you can see every part of the machine.
+# That is the policy which the transformer has to *find*, from nothing but a number at the end of
+# each episode. And here is the honest question: if twenty lines do it, why train? **You should
+# not**, for a desk like this one. Where the steps are fixed, the tools few and the states simple,
+# rules or a prompt do. Training pays when there are too many cases to write down (the list of
+# words breaks at the first customer who puts it in a new way), when the right step depends on the
+# whole course, and when you can score the end. Our desk is small so that you can see every part
+# of the machine.
 #
 # **Exercise 0.2 · spot the lie** (about 5 min). `said` is the conclusion of a reply, such as
 # `"closed"` or `"unpaid"`. `answers` lists (tool, answer) in order, for example

@@ -1,0 +1,227 @@
+"""Every play of the desk, by the meaning of its actions: what may follow, and the tree of it all.
+
+A play is a sequence of semantic actions in one world. Tools, store and facts are the desk's own
+(`TicketDesk`, `OutcomeKeeper`); only the text is left out, which makes a move cheap. The tests play
+the same sequences as text on `TicketEnv`. Knows no reward.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl_lab.config import EnvConfig
+from agentrl_lab.records import Call, ConclusionKind, ParseFailure, StopReason
+from agentrl_lab.world import habits
+from agentrl_lab.world.desk import TicketDesk, query_ticket, update_ticket
+from agentrl_lab.world.judge import conclude
+from agentrl_lab.world.oracle import ACTIONS, INVALID, SENTENCES, Action, World, worlds
+from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
+from agentrl_lab.world.tasks import Task
+
+# Axes: N moment, A action, W world, H history (the actions of a play so far, none of them a reply).
+
+ELSEWHERE = "elsewhere"
+"""Marks an action about a ticket that the request does not name."""
+NO_SUCH_ID = "S0000"
+REPLY_ELSEWHERE = Action("reply", f"closed {ELSEWHERE}")
+MEANINGS = (*ACTIONS, REPLY_ELSEWHERE)
+"""What a policy may mean; the last one in case a reward pays for it."""
+NO_CALL = "no_call"
+"""What every invalid action is answered here, whatever was wrong with it."""
+Ints = NDArray[np.int64]
+
+
+# Meanings and messages
+
+
+def named(text: str) -> Action:
+    """The action of that name: `named(str(action)) == action`."""
+    verb, _, detail = text.partition(" ")
+    return Action(verb, detail)
+
+
+def call_of(action: Action, task: Task) -> Call | None:
+    """A call that means the action in this task; None for an invalid action."""
+    if elsewhere := action.detail.endswith(ELSEWHERE):
+        task = replace(task, ticket_id=NO_SUCH_ID)
+    detail = action.detail.removesuffix(ELSEWHERE).strip() if elsewhere else action.detail
+    match action.verb:
+        case "query":
+            return habits.query(task)
+        case "update":
+            return habits.update(task, detail)
+        case "reply":
+            content = SENTENCES[ConclusionKind(detail)].format(id=task.ticket_id)
+            return Call("reply", {"content": content})
+    return None
+
+
+def action_of(call: Call | ParseFailure, task: Task) -> Action:
+    """What a parsed message means in this task, whatever its words and the tool's alias."""
+    tool = {tool.name: tool for tool in task.tools}.get(getattr(call, "tool", None))
+    if tool is None or tool.check(call.arguments):
+        return INVALID
+    values = {tool.arguments.get(name, name): value for name, value in call.arguments.items()}
+    if tool.ends_episode:
+        said = conclude(values["content"])
+        return _about(set(said.ticket_ids) <= {task.ticket_id}, "reply", said.kind.value)
+    verb = {query_ticket: "query", update_ticket: "update"}.get(tool.run, tool.name)
+    return _about(values["ticket_id"] == task.ticket_id, verb, values.get("new_status", ""))
+
+
+def _about(is_asked: bool, verb: str, detail: str) -> Action:
+    return Action(verb, detail if is_asked else f"{detail} {ELSEWHERE}".strip())
+
+
+# One move
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Moment:
+    """A world after some actions. Histories that go on alike share one object."""
+
+    world: World
+    desk: TicketDesk
+    keeper: OutcomeKeeper
+    moves: dict[Action, tuple[str, Moment]] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> EpisodeOutcome:
+        return self.keeper.facts
+
+    @property
+    def is_over(self) -> bool:
+        return self.outcome.stop is not None
+
+
+class Plays:
+    """All play in some worlds under one turn limit. A move is played when it is first asked for."""
+
+    def __init__(self, max_turns: int, of: Sequence[World]) -> None:
+        self._config = EnvConfig(max_turns=max_turns)
+        self._known: dict[tuple[object, ...], Moment] = {}
+        desks = [(world, TicketDesk(world.task.tickets, world.task.tools)) for world in of]
+        self.starts = tuple(
+            Moment(world, desk, OutcomeKeeper(world.task, desk.store)) for world, desk in desks
+        )
+
+    def move(self, moment: Moment, action: Action) -> tuple[str, Moment]:
+        """What the policy sees after the action, and the moment it is in then."""
+        if action not in moment.moves:
+            after = _copied(moment)
+            saw = self._turn(after, action)
+            moment.moves[action] = saw, self._known.setdefault(_key(after), after)
+        return moment.moves[action]
+
+    def _turn(self, moment: Moment, action: Action) -> str:
+        """Plays one turn as `TicketEnv.play` does, without text; what the policy sees of it."""
+        desk, keeper, ends = moment.desk, moment.keeper, False
+        call = call_of(action, moment.world.task)
+        if call is None:
+            keeper.invalid_action()
+            saw = NO_CALL
+        else:
+            before, tool = _statuses(desk), desk.tools[call.tool]
+            answer = desk.call(call.tool, call.arguments)
+            keeper.valid_call(call, tool, answer, _statuses(desk) != before)
+            saw, ends = _seen(answer.data), tool.ends_episode
+        if reason := StopReason.REPLIED if ends else self._limit(keeper.facts):
+            keeper.stopped(reason)
+        return saw
+
+    def _limit(self, facts: EpisodeOutcome) -> StopReason | None:
+        if facts.invalid_in_a_row >= self._config.max_invalid:
+            return StopReason.THREE_STRIKES
+        return StopReason.STEP_LIMIT if facts.turns >= self._config.max_turns else None
+
+
+@cache
+def plays(max_turns: int) -> Plays:
+    """All play in all worlds of the tasks."""
+    return Plays(max_turns, worlds())
+
+
+def _copied(moment: Moment) -> Moment:
+    """The same moment with a store of its own. By hand: `deepcopy` takes most of a move's time."""
+    desk = TicketDesk(moment.desk.store.tickets, moment.world.task.tools)
+    desk.store.changes = moment.desk.store.changes.copy()
+    keeper = copy.copy(moment.keeper)
+    keeper._store, keeper._seen = desk.store, keeper._seen.copy()
+    return Moment(moment.world, desk, keeper)
+
+
+def _key(moment: Moment) -> tuple[object, ...]:
+    """All that the rest of the episode depends on; the outcome holds turns and strikes."""
+    if moment.is_over:
+        return (moment.world, moment.outcome)
+    calls, changes = frozenset(moment.keeper._seen), frozenset(moment.desk.store.changes)
+    return (moment.world, moment.outcome, calls, changes, _statuses(moment.desk))
+
+
+def _statuses(desk: TicketDesk) -> tuple[str, ...]:
+    return tuple(ticket["status"] for ticket in desk.store.tickets.values())
+
+
+def _seen(data: dict[str, object]) -> str:
+    ticket = f"{data.get('status')}, {'paid' if data.get('paid') else 'unpaid'}"
+    return str(data.get("error") or data.get("result") or ticket)
+
+
+# All moves
+
+
+class PlayTree:
+    """All plays under one turn limit as arrays, so that a reward is compared in one sweep.
+
+    Args:
+        max_turns: turns until the episode ends without a reply.
+        actions: what may be done; those that do not reply come first in `actions` here.
+    """
+
+    def __init__(self, max_turns: int, actions: Sequence[Action] = MEANINGS) -> None:
+        self.max_turns, self.worlds = max_turns, worlds()
+        self.actions = tuple(sorted(actions, key=lambda action: action.verb == "reply"))
+        self.num_going_on = sum(action.verb != "reply" for action in actions)
+        moments, rows = self._explored()
+        self.saw_names = tuple(dict.fromkeys(saw for row in rows for saw, _ in row))
+        number = {saw: n for n, saw in enumerate(self.saw_names)}
+        self.saw_NA = np.array([[number[saw] for saw, _ in row] for row in rows])
+        self.after_NA = np.array([[after for _, after in row] for row in rows])
+        self.outcomes = tuple(dict.fromkeys(moment.outcome for moment in moments))
+        index = {outcome: n for n, outcome in enumerate(self.outcomes)}
+        self.outcome_N = np.array([index[moment.outcome] for moment in moments])
+        self.is_over_N = np.array([moment.is_over for moment in moments])
+        self.levels = tuple(self._levels())
+
+    def _explored(self) -> tuple[list[Moment], list[list[tuple[str, int]]]]:
+        """Every moment, and for each action what is seen and the number of the moment after it."""
+        game = plays(self.max_turns)
+        moments, rows = list(game.starts), []
+        number = {moment: n for n, moment in enumerate(moments)}
+        for moment in moments:  # grows while it is read
+            if moment.is_over:  # leads to itself, so that all rows have one length
+                rows.append([("", number[moment])] * len(self.actions))
+                continue
+            moves = [game.move(moment, action) for action in self.actions]
+            for after in (after for _, after in moves if after not in number):
+                number[after] = len(moments)
+                moments.append(after)
+            rows.append([(saw, number[after]) for saw, after in moves])
+        return moments, rows
+
+    def _levels(self) -> Iterator[Ints]:
+        """Per turn, moment_WH: where each history leads in each world."""
+        moment_WH = np.arange(len(self.worlds))[:, None]
+        for _ in range(self.max_turns):
+            yield moment_WH
+            going_on = self.after_NA[moment_WH][..., : self.num_going_on]
+            moment_WH = going_on.reshape(len(self.worlds), -1)
+
+
+play_tree = cache(PlayTree)

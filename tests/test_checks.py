@@ -1,0 +1,270 @@
+"""The checks of the exercises: right answers in different words pass, usual mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from agentrl_lab.records import Split
+from agentrl_lab.workbook import checks, widgets
+from agentrl_lab.workbook.plots import blank
+from agentrl_lab.world.tasks import phrasings
+
+
+def call(tool: str, **arguments: str) -> str:
+    return f"<function={tool}>{json.dumps(arguments)}</function>"
+
+
+def seen_by(messages):
+    """(request, ticket id, answers of the desk so far)."""
+    request = messages[1].content
+    answers = [json.loads(m.content.split("\n")[0]) for m in messages if m.role == "tool"]
+    return request, re.search(r"S\d{4}", request).group(), answers
+
+
+def right_agent(messages, closes=lambda seen: seen["paid"] and seen["status"] != "closed"):
+    request, ticket, answers = seen_by(messages)
+    if not answers:
+        return call("query_ticket", ticket_id=ticket)
+    if answers[-1].get("result"):
+        return call("reply", content=f"Ticket {ticket} is closed.")
+    seen = answers[0]
+    if "error" in seen:
+        return call("reply", content=f"Ticket {ticket} does not exist.")
+    if not checks.wants_to_close(request):
+        return call("reply", content=f"Status of {ticket}: {seen['status']}.")
+    if closes(seen):
+        return call("update_ticket", ticket_id=ticket, new_status="closed")
+    if seen["status"] == "closed":
+        return call("reply", content=f"{ticket} is already closed.")
+    return call("reply", content=f"{ticket} is not paid, it cannot be closed.")
+
+
+def another_right_agent(messages):
+    """By state and table, with other words."""
+    request, ticket, answers = seen_by(messages)
+    stage = len(answers)
+    wish = "close" if checks.wants_to_close(request) else "status"
+    if stage == 0:
+        return call("query_ticket", ticket_id=ticket)
+    if stage == 2:
+        return call("reply", content=f"I have closed {ticket}.")
+    first = answers[0]
+    words = {
+        "missing": f"There is no ticket {ticket}.",
+        "closed": f"Ticket {ticket} was already closed.",
+        "unpaid": f"Ticket {ticket} is unpaid.",
+        "status": f"The status of {ticket} is {first.get('status')}.",
+    }
+    if "error" in first:
+        return call("reply", content=words["missing"])
+    if wish == "status":
+        return call("reply", content=words["status"])
+    state = "closed" if first["status"] == "closed" else "go" if first["paid"] else "unpaid"
+    if state == "go":
+        return call("update_ticket", ticket_id=ticket, new_status="closed")
+    return call("reply", content=words[state])
+
+
+def closes_unpaid(messages):
+    return right_agent(messages, closes=lambda seen: seen["status"] != "closed")
+
+
+def never_updates(messages):
+    _, ticket, answers = seen_by(messages)
+    if not answers:
+        return call("query_ticket", ticket_id=ticket)
+    return call("reply", content=f"Ticket {ticket} is closed.")
+
+
+def never_looks(messages):
+    _, ticket, answers = seen_by(messages)
+    if not answers:
+        return call("update_ticket", ticket_id=ticket, new_status="closed")
+    return call("reply", content=f"Ticket {ticket} is closed.")
+
+
+def writes_python(messages):
+    _, ticket, _ = seen_by(messages)
+    return f"query_ticket('{ticket}')"
+
+
+def never_ends(messages):
+    _, ticket, _ = seen_by(messages)
+    return call("query_ticket", ticket_id=ticket)
+
+
+def returns_a_dict(messages):
+    return {"tool": "query_ticket"}
+
+
+def ignores_errors(messages):
+    _, ticket, answers = seen_by(messages)
+    if answers and "error" in answers[0]:
+        return call("reply", content=f"The status of {ticket} is open.")
+    return right_agent(messages)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+@pytest.mark.parametrize("intent", ["close", "status"])
+def test_words_tell_the_wish_in_every_known_wording(split, intent):
+    for phrase in phrasings(Split(split), intent):
+        request = phrase.format(id="S1234", name="Yuki Sato")
+        assert checks.wants_to_close(request) is (intent == "close"), request
+
+
+def right_lie(said, answers):
+    return said == "closed" and ("update_ticket", "accepted") not in answers
+
+
+def another_right_lie(said, answers):
+    done = any(tool == "update_ticket" and answer == "accepted" for tool, answer in answers)
+    return not done if said == "closed" else False
+
+
+def right_temperature(progress):
+    cooled = min(1.0, max(0.0, (progress - 0.1) / 0.5))
+    return 1.0 - 0.3 * cooled
+
+
+def another_right_temperature(progress):
+    if progress <= 0.1:
+        return 1.0
+    return 1.0 - (progress - 0.1) * 0.6 if progress < 0.6 else 0.7
+
+
+def right_guard(history, drop):
+    best = max(history)
+    if history[-1] >= best - drop:
+        return None
+    return max(n for n, s in enumerate(history) if s == best)
+
+
+def another_right_guard(history, drop):
+    at = 0
+    for number, success in enumerate(history):
+        if success >= history[at]:
+            at = number
+    return at if history[at] - history[-1] > drop else None
+
+
+RIGHT = {
+    checks.check_agent: (right_agent, another_right_agent),
+    checks.check_fabricated: (right_lie, another_right_lie),
+    checks.check_temperature: (right_temperature, another_right_temperature),
+    checks.check_rollback: (right_guard, another_right_guard),
+}
+WRONG: list[tuple[checks.Check, Callable, str]] = [
+    (checks.check_agent, closes_unpaid, "changed a ticket that must stay as it is"),
+    (checks.check_agent, never_updates, "update before you reply"),
+    (checks.check_agent, never_looks, "query the ticket first"),
+    (checks.check_agent, writes_python, "an action was invalid"),
+    (checks.check_agent, never_ends, "never replied"),
+    (checks.check_agent, returns_a_dict, "must return the text of an action"),
+    (checks.check_agent, ignores_errors, "its reply was read as"),
+    (checks.check_fabricated, lambda said, answers: said == "closed", "accepted update"),
+    (checks.check_fabricated, lambda said, answers: True, "whatever happened"),
+    (checks.check_fabricated, lambda said, answers: None, "whatever happened"),
+    (checks.check_fabricated,
+     lambda said, answers: said == "closed" and "update_ticket" not in dict(answers),
+     "look at the answer, not at the call"),
+    (checks.check_fabricated,
+     lambda said, answers: ("update_ticket", "accepted") not in answers, "only a claim to have"),
+    (checks.check_temperature, lambda p: 1.0 - 0.3 * max(0.0, p - 0.1) / 0.9, "at the very end"),
+    (checks.check_temperature, lambda p: max(0.7, 1.0 - 0.3 * p / 0.5), "after the hot share"),
+    (checks.check_temperature,
+     lambda p: 1.0 if p < 0.1 else 1.0 - 0.3 * (p - 0.1) / 0.5, "stop there"),
+    (checks.check_temperature, lambda p: min(1.0, max(0.0, (p - 0.1) / 0.5)), "share of the way"),
+    (checks.check_temperature, lambda p: None, "is the return missing"),
+    (checks.check_rollback,
+     lambda h, d: len(h) - 2 if max(h) - h[-1] > d else None, "not to the one before"),
+    (checks.check_rollback,
+     lambda h, d: max(range(len(h)), key=lambda n: (h[n], n)) if h[-2] - h[-1] > d else None,
+     "two small steps"),
+    (checks.check_rollback,
+     lambda h, d: h.index(max(h)) if h[-1] < max(h) - d else None, "newest"),
+    (checks.check_rollback, lambda h, d: h.index(max(h)) if h[-1] < 0.6 else None, "no reason"),
+    (checks.check_rollback, lambda h, d: None, "never goes back"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("check", "answer"),
+    [(check, answer) for check, answers in RIGHT.items() for answer in answers],
+    ids=lambda part: part.__name__,
+)
+def test_right_answers_pass(check, answer):
+    assert checks.judge(check, answer).passed is True
+
+
+@pytest.mark.parametrize(
+    ("check", "answer", "named"), WRONG, ids=[f"{c.__name__}-{n}" for c, _, n in WRONG]
+)
+def test_usual_mistakes_are_named(check, answer, named):
+    verdict = checks.judge(check, answer)
+    assert verdict.passed is False and named in verdict.text
+    assert str(verdict).startswith("✘ not yet")
+
+
+@pytest.mark.parametrize("check", RIGHT, ids=lambda check: check.__name__)
+def test_stub_is_not_attempted_and_errors_are_shown(check):
+    def stub(*given):
+        raise NotImplementedError
+
+    def broken(*given):
+        return 1 / 0
+
+    assert checks.judge(check, stub).passed is None
+    verdict = checks.judge(check, broken)
+    assert verdict.passed is False and "ZeroDivisionError" in verdict.text
+    assert "broken" in verdict.text
+
+
+def test_report_prints_and_only_a_strict_notebook_stops(capsys):
+    checks.report(checks.check_rollback, lambda h, d: None)
+    assert "✘ not yet" in capsys.readouterr().out
+    with pytest.raises(checks.ExerciseNotSolved, match="never goes back"):
+        checks.report(checks.check_rollback, lambda h, d: None, strict=True)
+    checks.report(checks.check_rollback, right_guard, strict=True)
+
+
+# The last cell
+
+
+@pytest.fixture(autouse=True)
+def no_errors():
+    widgets.ERRORS.clear()
+    yield
+    widgets.ERRORS.clear()
+
+
+def test_final_moves_every_control_and_puts_it_back(capsys):
+    drawn = []
+
+    def draw(**values):
+        drawn.append(values)
+        return blank("x")
+
+    panel = widgets.explore(draw, rate=(0.0, 1.0, 0.5, 1.0), on=True, kind=["a", "b"])
+    checks.final({"one is one": True}, panels=[panel])
+    assert drawn[0] == drawn[-1] and len(drawn) == 7
+    assert [sorted(set(map(str, (d[n] for d in drawn)))) for n in ("rate", "on", "kind")] == [
+        ["0.5", "1.0"], ["False", "True"], ["a", "b"],
+    ]  # fmt: skip
+    assert "holds  panel 1: rate redraws" in capsys.readouterr().out
+
+
+def test_final_raises_for_a_claim_and_for_an_error_in_a_callback():
+    with pytest.raises(AssertionError, match="does not hold: two is one"):
+        checks.final({"one is one": True, "two is one": False})
+
+    def planted(rate):
+        if rate > 0:
+            raise RuntimeError("planted")
+        return blank("x")
+
+    with pytest.raises(AssertionError, match="rate redraws; no error in any widget"):
+        checks.final({}, panels=[widgets.explore(planted, rate=(0.0, 1.0, 0.5))])

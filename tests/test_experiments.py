@@ -1,0 +1,188 @@
+"""Experiments: cells by hash, no loss and no repetition, paired intervals worked by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from agentrl_lab.config import TrainConfig
+from agentrl_lab.learner import experiments
+from agentrl_lab.learner.experiments import (
+    Experiment,
+    cell_key,
+    episodes_to,
+    paired,
+    read_results,
+    row_of,
+    run_cell,
+    run_experiment,
+    write_results,
+)
+from agentrl_lab.learner.rundir import RunDirError
+from tests.runs import SMALL, metrics
+
+
+@pytest.fixture
+def small(small_policy) -> Experiment:
+    base = {**SMALL, "policy": str(small_policy)}
+    return Experiment(
+        name="small", question="?", rule="none", seeds=(0, 1),
+        arms={"plain": base, "hot": {**base, "temperature_start": 1.3}},
+    )  # fmt: skip
+
+
+# Cells
+
+
+def test_cells_stand_seed_by_seed_and_differ_in_arm_and_seed_only(small):
+    cells = small.cells()
+    assert [(arm, seed) for arm, seed, _ in cells] == [
+        ("plain", 0), ("hot", 0), ("plain", 1), ("hot", 1),
+    ]  # fmt: skip
+    assert len({cell_key(config) for _, _, config in cells}) == 4
+    assert {config.threads for _, _, config in cells} == {1}
+
+
+def test_key_changes_with_settings_code_and_data(monkeypatch, tmp_path):
+    key = cell_key(TrainConfig())
+    assert key == cell_key(TrainConfig()) != cell_key(TrainConfig(seed=1))
+    monkeypatch.setattr(experiments, "code_and_data", lambda: "other code")
+    assert cell_key(TrainConfig()) != key
+
+
+@pytest.mark.slow
+def test_experiment_is_run_once_and_gives_the_same_rows_again(small, tmp_path):
+    said: list[str] = []
+    rows = run_experiment(small, tmp_path, say=said.append)
+    assert [(row["arm"], row["seed"]) for row in rows] == [(a, s) for a, s, _ in small.cells()]
+    assert said[0] == "small: 4 runs, 0 there already" and len(said) == 5
+    said.clear()
+    assert run_experiment(small, tmp_path, say=said.append) == rows
+    assert said == ["small: 4 runs, 4 there already"]
+    # one more seed: only its two cells run
+    more = Experiment(small.name, "?", "none", small.arms, seeds=(0, 1, 2))
+    said.clear()
+    assert run_experiment(more, tmp_path, say=said.append)[:4] == rows
+    assert said[0] == "small: 6 runs, 4 there already" and len(said) == 3
+    json.dumps(rows)
+    assert all(len(curve) == 4 for curve in rows[0]["curve"].values())  # untrained and 3 updates
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_rows_of_one(small, tmp_path):
+    one = run_experiment(small, tmp_path / "one")
+    assert run_experiment(small, tmp_path / "two", workers=2) == one
+
+
+@pytest.mark.slow
+def test_killed_experiment_goes_on_without_loss_or_repetition(small, tmp_path):
+    """SIGKILL in the middle of a cell; the rows are those of a run that was never stopped."""
+    program = (
+        "import sys, pathlib; from agentrl_lab.learner.experiments import *\n"
+        f"run_experiment(Experiment(**{small.__dict__!r}), pathlib.Path(sys.argv[1]))"
+    )
+    store = tmp_path / "killed"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(store)], env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    lines = lambda: sum(1 for f in store.glob("*/metrics.jsonl") for _ in f.open())  # noqa: E731
+    while lines() < 6:  # the first cell has 4 rows: this is inside the second
+        assert child.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    done = [folder for folder in store.iterdir() if (folder / "result.json").is_file()]
+    assert 0 < len(done) < 4
+    stamps = {folder: (folder / "result.json").stat().st_mtime_ns for folder in done}
+    rows = run_experiment(small, store)
+    assert rows == run_experiment(small, tmp_path / "whole")
+    assert {folder: (folder / "result.json").stat().st_mtime_ns for folder in done} == stamps
+    for folder in store.iterdir():
+        assert [row["update"] for row in metrics(folder)] == [0, 1, 2, 3]
+
+
+def test_row_of_an_unfinished_run_is_refused(tmp_path):
+    with pytest.raises(RunDirError, match="has not finished"):
+        row_of(tmp_path)
+
+
+def test_a_cell_in_use_is_refused_with_its_seed(small, tmp_path):
+    _, _, config = small.cells()[3]
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "cell" / "other").write_text("x")
+    with pytest.raises(RunDirError, match=r"seed 1: .* is not empty"):
+        run_cell(tmp_path / "cell", config)
+
+
+# Results
+
+
+def test_results_come_back_as_written(small, tmp_path, monkeypatch):
+    rows = [{"arm": "plain", "seed": 0, "test_success": 0.5, "curve": {"episodes": [0, 4]}}]
+    write_results(small, rows, tmp_path / "results")
+    monkeypatch.setattr(experiments, "data_dir", lambda: tmp_path)
+    found = read_results("small")
+    assert found["rows"] == rows and found["rule"] == "none" and found["seeds"] == [0, 1]
+    with pytest.raises(FileNotFoundError, match="agentrl-lab experiment other"):
+        read_results("other")
+
+
+# Pairs
+
+
+def test_paired_worked_by_hand():
+    # d = 1, 2, 3: mean 2, sd 1, t(0.975, 2) = 4.302653, half = 4.302653 / sqrt(3) = 2.484138
+    seen = paired([2, 4, 6], [1, 2, 3])
+    assert seen.mean == 2.0
+    assert (seen.low, seen.high) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-5)
+    # of 8 sign patterns only +++ and --- reach |sum| = 6
+    assert seen.p == 2 / 8 and seen.verdict == "inconclusive"
+    assert paired([5, 6, 7.1], [1, 2, 3]).verdict == "greater"
+    assert paired([1, 2, 3], [5, 6, 7.1]).verdict == "smaller"
+
+
+def test_paired_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=10), rng.normal(size=10)
+    wanted = stats.ttest_rel(a, b).confidence_interval(0.95)
+    seen = paired(a, b)
+    assert (seen.low, seen.high) == pytest.approx((wanted.low, wanted.high))
+
+
+@pytest.mark.parametrize(("a", "b"), [([1], [2]), ([1, 2], [1]), ([0] * 17, [1] * 17)])
+def test_paired_refuses_what_it_cannot_compare(a, b):
+    with pytest.raises(ValueError, match="2 to 16 pairs"):
+        paired(a, b)
+
+
+def test_episodes_to_wants_two_updates_in_a_row():
+    def row(*values):
+        return {"curve": {"validation_success": values, "episodes": [0, 64, 128, 192, 256]}}
+
+    assert episodes_to(row(0.1, 0.9, 0.5, 0.9, 0.95), 0.9) == 192  # the first was alone
+    assert episodes_to(row(0.9, 0.9, 0.5, 0.5, 0.5), 0.9) == 0
+    assert episodes_to(row(0.1, 0.2, 0.3, 0.4, 0.95), 0.9) == 256 + 64  # never held
+
+
+def test_code_and_data_covers_every_module_a_run_uses(monkeypatch):
+    """A change of one byte in any of them gives another key."""
+    first = experiments.code_and_data.__wrapped__()
+    real = Path.read_bytes
+    package = Path(experiments.__file__).parent
+    for name in ("ppo.py", "generation.py", "../world/judge.py", "../config.py"):
+        changed = (package / name).resolve()
+        monkeypatch.setattr(
+            Path, "read_bytes", lambda self, c=changed: real(self) + b"#" * (self.resolve() == c)
+        )
+        assert experiments.code_and_data.__wrapped__() != first, name
+    monkeypatch.setattr(Path, "read_bytes", real)
+    assert experiments.code_and_data.__wrapped__() == first
