@@ -2,7 +2,7 @@
 #
 #   PYTHON    the Python to build .venv with; otherwise the first usable one of PYTHONS
 #   PIP_ARGS  added to pip install; README says what a Linux user can save with it
-#   ARGS      added to the command behind `make run`
+#   ARGS      added to the command behind `make run`, `lab`, `workbook` and `notebooks`
 
 SHELL := /bin/sh
 VENV ?= .venv
@@ -31,25 +31,26 @@ help:
 run: $(LAB) ## train the agent from the shipped warm start into a new folder under runs/
 	$(BIN)/agentrl-lab train $(ARGS)
 
-test: test-fast ## the checks: test-fast, then the slow tests and the probes
-	$(BIN)/python -m pytest -q --timeout 900 -m "$(SLOW)"
+test: test-fast ## the checks: test-fast, then the slow tests, the notebooks and the browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadscope --timeout 900 -m "$(SLOW)"
+	$(BIN)/python -m pytest -q --timeout 900 -m browser
 
 test-fast: $(DEV) ## lint, import contracts, unit tests; about a minute
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -n 2 --timeout 120 -m "$(FAST)"
 
-test-full: $(DEV) ## every test that needs no browser; up to an hour
-	$(BIN)/python -m pytest -q --timeout 3600 -m "not browser"
+test-full: $(DEV) ## every test there is; up to an hour
+	$(BIN)/python -m pytest -q --timeout 3600
 
-lab: ## open the workbook in JupyterLab
-	@echo "make $@: the notebooks are not part of this release yet" >&2; exit 2
+lab: $(LAB) ## open the workbook in JupyterLab, on a copy of the notebooks that is yours
+	$(BIN)/agentrl-lab lab $(ARGS)
 
-workbook: ## run all notebooks without a browser
-	@echo "make $@: the notebooks are not part of this release yet" >&2; exit 2
+workbook: $(LAB) ## run all notebooks without a browser and report what moved
+	$(BIN)/agentrl-lab workbook $(ARGS)
 
-notebooks: ## build the notebooks from notebooks/src
-	@echo "make $@: the notebooks are not part of this release yet" >&2; exit 2
+notebooks: $(DEV) ## build the notebooks from notebooks/src
+	$(BIN)/python notebooks/build.py $(ARGS)
 
 bench: $(DEV) ## measure speed on this machine; writes build/bench.json
 	@mkdir -p build

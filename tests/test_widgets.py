@@ -13,7 +13,7 @@ from agentrl_lab.records import Call
 from agentrl_lab.workbook import widgets
 from agentrl_lab.workbook.desk_panel import DeskPanel, reward_picture
 from agentrl_lab.workbook.plots import Page, blank, figure_html
-from agentrl_lab.workbook.widgets import Prediction, Worker, explore, keep_choice
+from agentrl_lab.workbook.widgets import Prediction, Worker, explore
 from agentrl_lab.world.env import TicketEnv
 
 
@@ -122,18 +122,20 @@ def test_every_control_has_a_name_for_a_screen_reader():
     assert [c.description for c in panel.controls.values()] == ["gae lambda", "kind", "on"]
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [(["S1003", "S1001"], "S1003"), (["S1002", "S1001"], "S1002")],
-)
-def test_menu_keeps_its_choice_or_takes_the_first_and_tells_once(options, kept):
-    """WID-10."""
-    told = []
-    menu = ipywidgets.Dropdown(options=["S1001", "S1002", "S1003"], value="S1003")
-    menu.observe(lambda change: told.append(change["new"]), names="value")
-    keep_choice(menu, options)
-    assert menu.value == kept and list(menu.options) == options
-    assert told == ([] if kept == "S1003" else [kept])
+def test_options_of_a_choice_are_fixed_and_one_move_tells_once():
+    """WID-10: nothing replaces options, so nothing is ever chosen that the reader did not choose."""
+    drawn = []
+    panel = explore(lambda kind: drawn.append(kind) or blank(kind), kind=["a", "b", "c"])
+    panel.set(kind="c")
+    panel.set(kind="c")
+    assert drawn == ["a", "c"] and dict(panel.controls["kind"].options) == {x: x for x in "abc"}
+
+
+@pytest.mark.parametrize(("count", "kind"), [(6, "ToggleButtons"), (7, "SelectionSlider")])
+def test_choices_can_be_moved_with_the_keyboard(count, kind):
+    panel = explore(say, n=list(range(count)))
+    assert type(panel.controls["n"]).__name__ == kind
+    assert panel.set(n=count - 1).sentence == f"n={count - 1}"
 
 
 # Workers

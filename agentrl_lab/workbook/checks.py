@@ -103,8 +103,7 @@ def _another(control: Any) -> Any:
     if isinstance(control.value, bool):
         return not control.value
     if hasattr(control, "options"):
-        values = [value for _, value in control._options_full]
-        return next(value for value in values if value != control.value)
+        return next(value for _, value in control.options if value != control.value)
     up = control.value + control.step
     return up if up <= control.max else control.value - control.step
 

@@ -55,11 +55,11 @@ ROLES = {
 
 def conversation_html(messages: Sequence[Message]) -> str:
     """Messages as a page shows them: who speaks in a word and a coloured line; text escaped."""
-    blocks = []
+    blocks, style = [], "padding:2px 8px;margin:4px 0;line-height:1.4"
     for message in messages:
         who, colour = ROLES[message.role]
         blocks.append(
-            f'<div style="border-left:4px solid {colour};padding:2px 8px;margin:4px 0">'
+            f'<div style="border-left:4px solid {colour};{style}">'
             f"<b>{who}</b><br><span style=\"font-family:monospace;white-space:pre-wrap\">"
             f"{html.escape(message.content)}</span></div>"
         )

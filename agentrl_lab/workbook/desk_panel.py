@@ -13,7 +13,7 @@ from agentrl_lab.records import Call
 from agentrl_lab.workbook.conversations import conversation_html
 from agentrl_lab.workbook.playing import verdict
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, Picture
-from agentrl_lab.workbook.widgets import kept_errors, show_widget
+from agentrl_lab.workbook.widgets import choice_of, kept_errors, show_widget
 from agentrl_lab.world.desk import STATUSES
 from agentrl_lab.world.env import TicketEnv
 
@@ -22,7 +22,12 @@ TOOLS: Mapping[str, Sequence[str]] = {
     "update_ticket": ("ticket_id", "new_status"),
     "reply": ("content",),
 }
-LOG = ipywidgets.Layout(height="330px", overflow="auto", border="1px solid #8888", padding="6px")
+LOG = ipywidgets.Layout(
+    height="330px", overflow="auto", border="1px solid #8888", padding="6px",
+    flex_flow="column-reverse",  # the newest message stays in view
+)  # fmt: skip
+CONTROLS = ipywidgets.Layout(min_width="330px", flex="0 0 auto")
+RESULT = ipywidgets.Layout(height="400px", overflow="auto")
 
 
 class DeskPanel:
@@ -88,11 +93,11 @@ class DeskPanel:
 
     def _build(self) -> None:
         self.log, self.result = ipywidgets.HTML(), ipywidgets.HTML()
-        self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="420px"))
-        self.tool = ipywidgets.Dropdown(options=list(TOOLS), description="tool")
+        self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="330px"))
+        self.tool = choice_of({tool: tool for tool in TOOLS}, description="tool")
         self.fields = {
             "ticket_id": ipywidgets.Text(description="ticket_id", placeholder="S1234"),
-            "new_status": ipywidgets.Dropdown(options=STATUSES, description="new_status"),
+            "new_status": choice_of({s: s for s in STATUSES}, description="new_status"),
             "content": ipywidgets.Text(description="content", placeholder="what you tell them"),
         }
         self.go = ipywidgets.Button(description="Make the call", button_style="primary")
@@ -103,8 +108,9 @@ class DeskPanel:
         self._fit_fields()
         controls = [self.tool, *self.fields.values(), ipywidgets.HBox([self.go, self.next])]
         log = ipywidgets.Box([self.log], layout=LOG)
-        side = ipywidgets.VBox([self.image, self.result])
-        self.box = ipywidgets.VBox([log, ipywidgets.HBox([ipywidgets.VBox(controls), side])])
+        left = ipywidgets.VBox([*controls, self.image], layout=CONTROLS)
+        right = ipywidgets.Box([self.result], layout=RESULT)
+        self.box = ipywidgets.VBox([log, ipywidgets.HBox([left, right])])
 
     def _fit_fields(self) -> None:
         """Only the chosen tool's arguments can be filled in."""
@@ -122,7 +128,9 @@ class DeskPanel:
         self.image.value, self.image.alt = picture.png(), picture.sentence
         self.log.value = conversation_html(self.env.messages)
         head = f"task {self.at + 1} of {len(self.tasks)}. {self.summary}."
-        self.result.value = f"<p>{html.escape(head)}</p><pre>{html.escape(self.note)}</pre>"
+        self.result.value = (
+            f'<p>{html.escape(head)}</p><pre style="line-height:1.4">{html.escape(self.note)}</pre>'
+        )
         self.go.disabled = self.env.stop_reason is not None
 
     def _ipython_display_(self) -> None:

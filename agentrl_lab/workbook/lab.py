@@ -14,12 +14,13 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from agentrl_lab.config import nearest
-from agentrl_lab.workbook.recording import write_json
+from agentrl_lab.workbook.recording import write_json, write_whole
+from agentrl_lab.workbook.sources import find_notebooks
 
 OWN_FOLDER = ".agentrl-lab"
 """Inside the personal copy: manifest, settings, workspaces, log; nothing in the user's Jupyter."""
@@ -51,9 +52,8 @@ def deliver(source: Path, folder: Path) -> list[str]:
     """
     if folder.resolve() == source.resolve():
         raise ValueError(f"--dir {folder} holds the originals: choose a folder of your own")
-    originals = _originals(source)
+    originals, manifest, notes = find_notebooks([], source), _manifest(folder), []
     (folder / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
-    manifest, notes = _manifest(folder), []
     for original in originals:
         written = _deliver(original, folder, manifest)
         if written and written != original.name:
@@ -70,7 +70,7 @@ def _deliver(original: Path, folder: Path, manifest: dict[str, str]) -> str | No
         if manifest.get(name) == digest and (folder / name).exists():
             return None  # this version was delivered before, edited or not
         if _untouched(folder / name, manifest.get(name), digest):
-            _write(folder / name, content)
+            write_whole(folder / name, content)
             manifest[name] = digest
             return name
 
@@ -85,13 +85,6 @@ def _untouched(path: Path, delivered: str | None, wanted: str) -> bool:
     return not path.exists() or _hash(path.read_bytes()) in (delivered, wanted)
 
 
-def _originals(source: Path) -> list[Path]:
-    found = sorted(source.glob("[0-9][0-9]_*.ipynb"))
-    if not found:
-        raise FileNotFoundError(f"no notebooks in {source}: build them by `make notebooks`")
-    return found
-
-
 def _manifest(folder: Path) -> dict[str, str]:
     try:
         return dict(json.loads((folder / OWN_FOLDER / "manifest.json").read_text("utf-8")))
@@ -101,12 +94,6 @@ def _manifest(folder: Path) -> dict[str, str]:
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_bytes(content)
-    aside.replace(path)
 
 
 def reset(source: Path, folder: Path, name: str) -> Path | None:
@@ -120,17 +107,13 @@ def reset(source: Path, folder: Path, name: str) -> Path | None:
     Raises:
         ValueError: no notebook is called that; the nearest is offered.
     """
-    originals = {path.stem: path for path in _originals(source)}
-    stem = name.removesuffix(".ipynb")
-    stem = next((known for known in originals if stem in (known, known[:2])), stem)
-    if stem not in originals:
-        raise ValueError(f"no notebook is called {name!r}: {nearest(stem, originals)}")
-    own, content, backup = folder / f"{stem}.ipynb", originals[stem].read_bytes(), None
+    (original,) = find_notebooks([name.removesuffix(".ipynb")], source)
+    own, content, backup = folder / original.name, original.read_bytes(), None
     (folder / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
     if own.exists():
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
-        backup = own.rename(folder / f"{stem}.backup-{stamp}.ipynb")
-    _write(own, content)
+        backup = own.rename(folder / f"{own.stem}.backup-{stamp}.ipynb")
+    write_whole(own, content)
     write_json(
         folder / OWN_FOLDER / "manifest.json", _manifest(folder) | {own.name: _hash(content)}
     )
@@ -197,23 +180,44 @@ def _free(port: int) -> bool:
 
 
 def open_lab(source: Path, folder: Path, port: int | None, *, browser: bool, say: Say) -> None:
-    """Runs JupyterLab until Ctrl-C."""
+    """Runs JupyterLab until Ctrl-C; says its address, token included, once it answers.
+
+    Args:
+        source: folder of the notebooks.
+        folder: the personal one.
+        port: None for a free one.
+        browser: whether to open one.
+        say: told what the reader should know.
+
+    Raises:
+        ValueError: JupyterLab ended by itself, or as `deliver` and `choose_port`.
+    """
     for note in deliver(source, folder):
         say(note)
     write_settings(folder)
     port, token = choose_port(port), secrets.token_urlsafe(24)
     argv, environment = command(folder, port, token, browser=browser, environment=os.environ)
-    first = _originals(source)[0].name
     log = folder / OWN_FOLDER / "jupyterlab.log"
-    say(f"notebooks: {folder}   log: {log}   end: Ctrl-C")
-    say(f"http://{ADDRESS}:{port}/lab/tree/{first}?token={token}")
     with open(log, "wb") as file:
         server = subprocess.Popen(argv, env=environment, stdout=file, stderr=file)
         try:
+            if _answers(server, port):
+                say(f"your notebooks: {folder}, log: {log}; Ctrl-C ends JupyterLab")
+                first = find_notebooks([], source)[0].name
+                say(f"http://{ADDRESS}:{port}/lab/tree/{first}?token={token}")
             if server.wait():
                 raise ValueError(f"JupyterLab ended with exit code {server.returncode}: see {log}")
         finally:
             _end(server)
+
+
+def _answers(server: subprocess.Popen, port: int) -> bool:
+    while server.poll() is None:
+        with socket.socket() as attempt:
+            if attempt.connect_ex((ADDRESS, port)) == 0:
+                return True
+        time.sleep(0.1)
+    return False
 
 
 def _end(server: subprocess.Popen) -> None:

@@ -58,7 +58,7 @@ def verdict(env: TicketEnv) -> str:
         f"state of the desk right: {'yes' if outcome.state_right else 'no'}; "
         f"claimed a change that did not happen: {'yes' if outcome.fabricated else 'no'}",
         "reward:",
-        *(f"  {name:<14}{value:+.2f}" for name, value in env.score.parts.items()),
+        *(f"  {name:<14}{value + 0.0:+.2f}" for name, value in env.score.parts.items()),
         f"  {'total':<14}{env.score.total:+.2f}",
     ]
     return "\n".join(lines)

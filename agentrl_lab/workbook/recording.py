@@ -73,8 +73,13 @@ def finish(claims: Mapping[str, bool]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """A JSON file, whole or not at all."""
+    write_whole(path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file, whole or not at all."""
     aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    aside.write_bytes(content)
     aside.replace(path)
 
 

@@ -157,7 +157,7 @@ def fingerprint() -> dict[str, str]:
         "cores": str(cores),
         THREADS_VARIABLE: os.environ.get(THREADS_VARIABLE, "not set"),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
 
 
@@ -168,13 +168,6 @@ def _processor() -> str:
         lines = []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor() or platform.machine())
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -53,16 +53,11 @@ def failures(
         result: path of the result file, whether it exists or not.
         limits: that were set.
     """
-    found = [(ended.cell, _overdue(limits))] if ended.overdue else []
     cells = original_cells(executed) if executed else []
-    found += [
-        (number, _in_words(output))
-        for number, cell in enumerate(cells, 1)
-        for output in cell.get("outputs", [])
-        if output.output_type == "error"
-    ]
+    stopped = _stopped(ended, limits)
+    found = [(ended.cell, stopped)] if stopped else list(_errors(cells))
     if not found and ended.code:
-        found.append((ended.cell, _why_ended(cells, ended, limits)))
+        found.append((ended.cell, _last_words(cells, ended)))
     if executed:
         found += _hidden_errors(executed, cells)
     found = found or [(source.last_cell, cause) for cause in _unmet(result, bool(executed))]
@@ -82,24 +77,36 @@ def original_cells(executed: Any) -> list[Any]:
     return [cell for cell in executed.cells if not tags(cell) & ADDED_TAGS]
 
 
-def _overdue(limits: Limits) -> str:
-    return f"the notebook was not done after {limits.notebook} s (--notebook-timeout)"
+def _stopped(ended: Ended, limits: Limits) -> str | None:
+    """What ended the kernel from outside; an error that it then left in a cell is no cause."""
+    if ended.overdue:
+        return f"the notebook was not done after {limits.notebook} s (--notebook-timeout)"
+    if ended.code == DEAD_KERNEL:
+        return "the kernel died: ended by the cell, killed, or out of memory"
+    if ended.code and "CellTimeoutError" in ended.log:
+        return f"the cell was not done after {limits.cell} s (--cell-timeout)"
+    return None
+
+
+def _errors(cells: list[Any]) -> Iterator[tuple[int, str]]:
+    for number, cell in enumerate(cells, 1):
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                yield number, _in_words(output)
 
 
 def _in_words(output: Any) -> str:
-    lines = COLOURS.sub("", output.evalue).strip().splitlines()
-    return f"{output.ename}: {lines[0][:200] if lines else ''}"
+    return f"{output.ename}: {(_lines(output.evalue) or [''])[0]}"
 
 
-def _why_ended(cells: list[Any], ended: Ended, limits: Limits) -> str:
-    if "CellTimeoutError" in ended.log:
-        return f"the cell was not done after {limits.cell} s (--cell-timeout)"
-    if ended.code == DEAD_KERNEL:
-        return "the kernel died: ended by the cell, killed, or out of memory"
+def _last_words(cells: list[Any], ended: Ended) -> str:
     outputs = cells[ended.cell - 1].get("outputs", []) if len(cells) >= ended.cell else []
     said = "\n".join(out.text for out in outputs if out.get("name") == "stderr") or ended.log
-    lines = COLOURS.sub("", said).strip().splitlines() or ["no word"]
-    return f"papermill ended with exit code {ended.code}: {lines[-1][:200]}"
+    return f"papermill ended with exit code {ended.code}: {(_lines(said) or ['no word'])[-1]}"
+
+
+def _lines(text: str) -> list[str]:
+    return [line[:200] for line in COLOURS.sub("", text).strip().splitlines()]
 
 
 def _hidden_errors(executed: Any, cells: list[Any]) -> Iterator[tuple[int, str]]:

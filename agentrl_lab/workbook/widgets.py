@@ -25,6 +25,7 @@ ERRORS: list[str] = []
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 WIDE = ipywidgets.Layout(width="560px")
 PAGE = ipywidgets.Layout(height="420px", overflow="auto", border="1px solid #8888", padding="6px")
+FEW = 6
 LABELS = {"description_width": "200px"}
 
 
@@ -79,7 +80,7 @@ def explore(draw: Callable[..., Picture | Page], **controls: Any) -> Panel:
     Args:
         draw: takes the controls' values by name, returns a Picture or Page, in under 0.2 s.
         controls: (low, high, step) or (low, high, step, start) becomes a slider, a list or a
-            {label: value} a drop-down menu, True or False a box to tick.
+            {label: value} a choice, True or False a box to tick.
 
     >>> from agentrl_lab.workbook.plots import blank
     >>> panel = explore(lambda rate: blank(f"the rate is {rate:g}"), rate=(0.0, 1.0, 0.1))
@@ -95,8 +96,8 @@ def _control(name: str, wanted: Any) -> Any:
         case bool():
             return ipywidgets.Checkbox(value=wanted, indent=False, **common)
         case list() | dict():
-            options = list(wanted.items()) if isinstance(wanted, dict) else wanted
-            return ipywidgets.Dropdown(options=options, **common)
+            named = wanted if isinstance(wanted, dict) else {str(value): value for value in wanted}
+            return choice_of(named, **common)
         case (low, high, step, *start):
             whole = all(isinstance(number, int) for number in wanted)
             kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
@@ -107,6 +108,18 @@ def _control(name: str, wanted: Any) -> Any:
     raise ValueError(
         f"control {name} must be (low, high, step), a list, a dict, True or False, got {wanted!r}"
     )
+
+
+def choice_of(options: Mapping[str, Any], **common: Any) -> Any:
+    """Buttons for a few options, a slider for many; they never change (WID-10).
+
+    No drop-down menu: JupyterLab takes the arrow keys of a menu to move between cells.
+    """
+    pairs = list(options.items())
+    if len(pairs) <= FEW:
+        style = {**LABELS, "button_width": "auto"}
+        return ipywidgets.ToggleButtons(options=pairs, **{**common, "style": style})
+    return ipywidgets.SelectionSlider(options=pairs, continuous_update=False, **common)
 
 
 def _put(name: str, control: Any, value: Any) -> None:
@@ -120,19 +133,6 @@ def _put(name: str, control: Any, value: Any) -> None:
         raise ValueError(f"{name} cannot be {value!r}: {error}") from error
     if not inside:
         raise ValueError(f"{name} must be between {low} and {high}, got {value!r}")
-
-
-def keep_choice(menu: ipywidgets.Dropdown, options: Sequence[str]) -> None:
-    """New options for a menu: the choice stays if it is still there, else the first is taken.
-
-    Whoever watches the menu's value is told once at most (WID-10).
-    """
-    chosen = menu.value if menu.value in options else options[0]
-    if chosen == menu.value:
-        with menu.hold_trait_notifications():
-            menu.options, menu.value = options, chosen
-    else:
-        menu.options = options
 
 
 class kept_errors:

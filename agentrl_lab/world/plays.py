@@ -8,7 +8,7 @@ the same sequences as text on `TicketEnv`. Knows no reward.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.records import Call, ConclusionKind, ParseFailure, StopReason
+from agentrl_lab.records import Call, ConclusionKind, Outcome, ParseFailure, StopReason
 from agentrl_lab.world import habits
-from agentrl_lab.world.desk import TicketDesk, query_ticket, update_ticket
+from agentrl_lab.world.desk import Store, TicketDesk, Tool, query_ticket, update_ticket
 from agentrl_lab.world.judge import conclude
 from agentrl_lab.world.oracle import ACTIONS, INVALID, SENTENCES, Action, World, worlds
 from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
@@ -47,7 +47,13 @@ def named(text: str) -> Action:
 
 
 def call_of(action: Action, task: Task) -> Call | None:
-    """A call that means the action in this task; None for an invalid action."""
+    """A call that means the action in this task; None for an invalid action.
+
+    Raises:
+        ValueError: no action of the desk is called so.
+    """
+    if action == INVALID:
+        return None
     if elsewhere := action.detail.endswith(ELSEWHERE):
         task = replace(task, ticket_id=NO_SUCH_ID)
     detail = action.detail.removesuffix(ELSEWHERE).strip() if elsewhere else action.detail
@@ -59,11 +65,15 @@ def call_of(action: Action, task: Task) -> Call | None:
         case "reply":
             content = SENTENCES[ConclusionKind(detail)].format(id=task.ticket_id)
             return Call("reply", {"content": content})
-    return None
+    raise ValueError(f"no action is called {str(action)!r}: {', '.join(map(str, MEANINGS))}")
 
 
 def action_of(call: Call | ParseFailure, task: Task) -> Action:
-    """What a parsed message means in this task, whatever its words and the tool's alias."""
+    """What a parsed message means in this task, whatever its words and the tool's alias.
+
+    Every ticket that the request does not name is taken for one that does not exist: no policy
+    knows the id of another.
+    """
     tool = {tool.name: tool for tool in task.tools}.get(getattr(call, "tool", None))
     if tool is None or tool.check(call.arguments):
         return INVALID
@@ -72,7 +82,8 @@ def action_of(call: Call | ParseFailure, task: Task) -> Action:
         said = conclude(values["content"])
         return _about(set(said.ticket_ids) <= {task.ticket_id}, "reply", said.kind.value)
     verb = {query_ticket: "query", update_ticket: "update"}.get(tool.run, tool.name)
-    return _about(values["ticket_id"] == task.ticket_id, verb, values.get("new_status", ""))
+    is_asked = values.get("ticket_id", task.ticket_id) == task.ticket_id
+    return _about(is_asked, verb, values.get("new_status", ""))
 
 
 def _about(is_asked: bool, verb: str, detail: str) -> Action:
@@ -87,7 +98,7 @@ class Moment:
     """A world after some actions. Histories that go on alike share one object."""
 
     world: World
-    desk: TicketDesk
+    store: Store
     keeper: OutcomeKeeper
     moves: dict[Action, tuple[str, Moment]] = field(default_factory=dict)
 
@@ -99,6 +110,10 @@ class Moment:
     def is_over(self) -> bool:
         return self.outcome.stop is not None
 
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        return tuple(ticket["status"] for ticket in self.store.tickets.values())
+
 
 class Plays:
     """All play in some worlds under one turn limit. A move is played when it is first asked for."""
@@ -106,31 +121,44 @@ class Plays:
     def __init__(self, max_turns: int, of: Sequence[World]) -> None:
         self._config = EnvConfig(max_turns=max_turns)
         self._known: dict[tuple[object, ...], Moment] = {}
-        desks = [(world, TicketDesk(world.task.tickets, world.task.tools)) for world in of]
+        self._replies: dict[tuple[object, ...], tuple[str, Moment]] = {}
+        stores = [(world, TicketDesk(world.task.tickets).store) for world in of]
         self.starts = tuple(
-            Moment(world, desk, OutcomeKeeper(world.task, desk.store)) for world, desk in desks
+            Moment(world, store, OutcomeKeeper(world.task, store)) for world, store in stores
         )
 
     def move(self, moment: Moment, action: Action) -> tuple[str, Moment]:
         """What the policy sees after the action, and the moment it is in then."""
         if action not in moment.moves:
-            after = _copied(moment)
-            saw = self._turn(after, action)
-            moment.moves[action] = saw, self._known.setdefault(_key(after), after)
+            moment.moves[action] = self._moved(moment, action)
         return moment.moves[action]
+
+    def _moved(self, moment: Moment, action: Action) -> tuple[str, Moment]:
+        if action.verb != "reply":
+            return self._played(moment, action)
+        # A reply ends the episode, so it does not matter which calls led to these facts.
+        key = (moment.world, moment.outcome, moment.statuses, action)
+        if key not in self._replies:
+            self._replies[key] = self._played(moment, action)
+        return self._replies[key]
+
+    def _played(self, moment: Moment, action: Action) -> tuple[str, Moment]:
+        after = _copied(moment)
+        saw = self._turn(after, action)
+        return saw, self._known.setdefault(_key(after), after)
 
     def _turn(self, moment: Moment, action: Action) -> str:
         """Plays one turn as `TicketEnv.play` does, without text; what the policy sees of it."""
-        desk, keeper, ends = moment.desk, moment.keeper, False
-        call = call_of(action, moment.world.task)
-        if call is None:
+        call, tool = _checked(moment.world, action)
+        keeper, saw = moment.keeper, NO_CALL
+        if tool is None:
             keeper.invalid_action()
-            saw = NO_CALL
         else:
-            before, tool = _statuses(desk), desk.tools[call.tool]
-            answer = desk.call(call.tool, call.arguments)
-            keeper.valid_call(call, tool, answer, _statuses(desk) != before)
-            saw, ends = _seen(answer.data), tool.ends_episode
+            before = moment.statuses
+            answer = Outcome(ok=True, data=tool.run(moment.store, **call.arguments))
+            keeper.valid_call(call, tool, answer, moment.statuses != before)
+            saw = seen(answer.data)
+        ends = tool is not None and tool.ends_episode
         if reason := StopReason.REPLIED if ends else self._limit(keeper.facts):
             keeper.stopped(reason)
         return saw
@@ -147,28 +175,35 @@ def plays(max_turns: int) -> Plays:
     return Plays(max_turns, worlds())
 
 
+@cache
+def _checked(world: World, action: Action) -> tuple[Call, Tool] | tuple[None, None]:
+    """The action's call and its tool. Checked by the desk once: it is the same in every play."""
+    call = call_of(action, world.task)
+    desk = TicketDesk(world.task.tickets, world.task.tools)
+    if call is None or not desk.call(call.tool, call.arguments).ok:
+        return None, None
+    return call, desk.tools[call.tool]
+
+
 def _copied(moment: Moment) -> Moment:
     """The same moment with a store of its own. By hand: `deepcopy` takes most of a move's time."""
-    desk = TicketDesk(moment.desk.store.tickets, moment.world.task.tools)
-    desk.store.changes = moment.desk.store.changes.copy()
+    tickets = {name: ticket.copy() for name, ticket in moment.store.tickets.items()}
     keeper = copy.copy(moment.keeper)
-    keeper._store, keeper._seen = desk.store, keeper._seen.copy()
-    return Moment(moment.world, desk, keeper)
+    keeper._store = store = Store(tickets, moment.store.changes.copy())
+    keeper._seen = keeper._seen.copy()
+    return Moment(moment.world, store, keeper)
 
 
 def _key(moment: Moment) -> tuple[object, ...]:
     """All that the rest of the episode depends on; the outcome holds turns and strikes."""
     if moment.is_over:
         return (moment.world, moment.outcome)
-    calls, changes = frozenset(moment.keeper._seen), frozenset(moment.desk.store.changes)
-    return (moment.world, moment.outcome, calls, changes, _statuses(moment.desk))
+    calls, changes = frozenset(moment.keeper._seen), frozenset(moment.store.changes)
+    return (moment.world, moment.outcome, calls, changes, moment.statuses)
 
 
-def _statuses(desk: TicketDesk) -> tuple[str, ...]:
-    return tuple(ticket["status"] for ticket in desk.store.tickets.values())
-
-
-def _seen(data: dict[str, object]) -> str:
+def seen(data: Mapping[str, object]) -> str:
+    """What an answer of the desk tells: an error, accepted or refused, or status and payment."""
     ticket = f"{data.get('status')}, {'paid' if data.get('paid') else 'unpaid'}"
     return str(data.get("error") or data.get("result") or ticket)
 
@@ -181,13 +216,13 @@ class PlayTree:
 
     Args:
         max_turns: turns until the episode ends without a reply.
-        actions: what may be done; those that do not reply come first in `actions` here.
     """
 
-    def __init__(self, max_turns: int, actions: Sequence[Action] = MEANINGS) -> None:
+    def __init__(self, max_turns: int) -> None:
         self.max_turns, self.worlds = max_turns, worlds()
-        self.actions = tuple(sorted(actions, key=lambda action: action.verb == "reply"))
-        self.num_going_on = sum(action.verb != "reply" for action in actions)
+        self.actions = tuple(sorted(MEANINGS, key=lambda action: action.verb == "reply"))
+        self.num_going_on = sum(action.verb != "reply" for action in MEANINGS)
+        """Actions that do not reply; they come first in `actions`."""
         moments, rows = self._explored()
         self.saw_names = tuple(dict.fromkeys(saw for row in rows for saw, _ in row))
         number = {saw: n for n, saw in enumerate(self.saw_names)}
@@ -197,6 +232,7 @@ class PlayTree:
         index = {outcome: n for n, outcome in enumerate(self.outcomes)}
         self.outcome_N = np.array([index[moment.outcome] for moment in moments])
         self.is_over_N = np.array([moment.is_over for moment in moments])
+        self.success_N = np.array([moment.outcome.success for moment in moments])
         self.levels = tuple(self._levels())
 
     def _explored(self) -> tuple[list[Moment], list[list[tuple[str, int]]]]:

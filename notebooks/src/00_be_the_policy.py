@@ -80,7 +80,7 @@ for kind, task in sorted(shown.items()):
 #
 # Choose a tool, fill in its arguments, make the call. The picture shows what each turn earned.
 # Work through as many of the ten tasks as you like; at the end of each one you are told how it was
-# scored. (With the keyboard: Tab moves on, the arrow keys change a menu, Space presses a button.)
+# scored. (With the keyboard: Tab moves on, Space presses a button.)
 
 # %% tags=["nbval-ignore-output"]
 desk = DeskPanel(lambda: TicketEnv("train", 0, EnvConfig()), tasks=range(SEED, SEED + 10))

@@ -1,0 +1,122 @@
+"""Every sequence of actions as text on a real TicketEnv: what the oracle is compared with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from agentrl_lab.config import EnvConfig
+from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.oracle import ACTIONS, Action, World, _message, _seen, worlds
+from agentrl_lab.world.outcomes import EpisodeOutcome
+from agentrl_lab.world.plays import REPLY_ELSEWHERE
+from agentrl_lab.world.rewards import PRESETS, RewardSpec, RewardTerm
+
+ALL_IN_ONE = RewardSpec(
+    "all", tuple(RewardTerm(n, 1.0, lambda o, s=s: s.score(o).total) for n, s in PRESETS.items())
+)
+"""One part for each preset, so that every sequence is played only once."""
+EVERY_ACTION = (*ACTIONS, REPLY_ELSEWHERE)
+Actions = tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the environment did with a whole sequence."""
+
+    saw: tuple[str, ...]
+    rewards: Mapping[str, tuple[float, ...]]
+    """Preset -> reward of each turn."""
+    outcome: EpisodeOutcome
+
+    def total(self, preset: str, gamma: float = 1.0) -> float:
+        return sum(gamma**turn * reward for turn, reward in enumerate(self.rewards[preset]))
+
+
+def text_of(action: Action, env: TicketEnv) -> str:
+    """A message that means the action, in words that the module under test does not choose."""
+    if action == REPLY_ELSEWHERE:
+        return '<function=reply>{"content": "I have closed S7777."}</function>'
+    return _message(action, env)
+
+
+def played(world: World, actions: Sequence[Action], max_turns: int) -> Played:
+    """Plays the actions from the start until the environment stops."""
+    env = TicketEnv(
+        reward=ALL_IN_ONE, config=EnvConfig(max_turns=max_turns), task_source=lambda _: world.task
+    )
+    env.reset(options={"index": 0})
+    saw, parts = [], []
+    for action in actions:
+        observation, reward, *_, info = env.step(text_of(action, env))
+        saw.append(_seen(observation))
+        parts.append(info["reward_parts"])
+        assert abs(sum(info["reward_parts"].values()) - reward) < 1e-12
+    rewards = {name: tuple(part[name] for part in parts) for name in PRESETS}
+    return Played(tuple(saw), rewards, env.outcome)
+
+
+@cache
+def every_sequence(world: World, max_turns: int) -> Mapping[Actions, Played]:
+    """Each whole sequence of one world with what the environment did."""
+    return dict(_all(world, (), max_turns))
+
+
+def _all(world: World, actions: Actions, max_turns: int) -> Iterator[tuple[Actions, Played]]:
+    for action in EVERY_ACTION:
+        longer = (*actions, action)
+        result = played(world, longer, max_turns)
+        if result.outcome.stop is None:
+            yield from _all(world, longer, max_turns)
+        else:
+            yield longer, result
+
+
+def one_of_each_kind() -> list[World]:
+    """The first world of each task kind."""
+    return list({world.task.kind: world for world in reversed(worlds())}.values())
+
+
+def best_by_hand(
+    preset: str,
+    max_turns: int,
+    *,
+    show: Callable[[str], str] = lambda saw: saw,
+    allow: Callable[[Actions], bool] = lambda actions: True,
+    gamma: float = 1.0,
+) -> float:
+    """The best return of a policy that acts on what it sees: plain recursion, nothing merged."""
+
+    def best(sequences: Mapping[World, Mapping[Actions, Played]], turn: int) -> float:
+        """`sequences`: of each world that looks like this, the ones that begin as it did."""
+        values = []
+        for action in {actions[turn] for whole in sequences.values() for actions in whole}:
+            value, later = 0.0, {}
+            for world, whole in sequences.items():
+                own = {a: p for a, p in whole.items() if a[turn] == action}
+                if not own:  # pruned by allow
+                    value = -float("inf")
+                    continue
+                first = next(iter(own.values()))
+                value += world.share * gamma**turn * first.rewards[preset][turn]
+                going_on = {a: p for a, p in own.items() if len(a) > turn + 1}
+                if going_on:
+                    later.setdefault(show(first.saw[turn]), {})[world] = going_on
+            values.append(value + sum(best(group, turn + 1) for group in later.values()))
+        return max(values)
+
+    groups: dict[str, dict[World, Mapping[Actions, Played]]] = {}
+    for world in worlds():
+        whole = {a: p for a, p in every_sequence(world, max_turns).items() if allow(a)}
+        groups.setdefault(world.task.intent, {})[world] = whole
+    return sum(best(group, 0) for group in groups.values())
+
+
+def without_reply_elsewhere(outcome: EpisodeOutcome) -> EpisodeOutcome:
+    """The outcome without the id of the ticket that a reply about another one happened to name."""
+    said = outcome.conclusion
+    if said is None or outcome.conclusion_right or said.ticket_ids not in (("S7777",), ("S0000",)):
+        return outcome
+    return dataclasses.replace(outcome, conclusion=dataclasses.replace(said, ticket_ids=("?",)))
