@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,36 +43,29 @@ def text_of(action: Action, env: TicketEnv) -> str:
     return _message(action, env)
 
 
-def played(world: World, actions: Sequence[Action], max_turns: int) -> Played:
-    """Plays the actions from the start until the environment stops."""
+@cache
+def every_sequence(world: World, max_turns: int) -> Mapping[Actions, Played]:
+    """Each whole sequence of one world with what the environment did."""
     env = TicketEnv(
         reward=ALL_IN_ONE, config=EnvConfig(max_turns=max_turns), task_source=lambda _: world.task
     )
     env.reset(options={"index": 0})
-    saw, parts = [], []
-    for action in actions:
-        observation, reward, *_, info = env.step(text_of(action, env))
-        saw.append(_seen(observation))
-        parts.append(info["reward_parts"])
-        assert abs(sum(info["reward_parts"].values()) - reward) < 1e-12
-    rewards = {name: tuple(part[name] for part in parts) for name in PRESETS}
-    return Played(tuple(saw), rewards, env.outcome)
+    return dict(_all(env, (), Played((), dict.fromkeys(PRESETS, ()), env.outcome)))
 
 
-@cache
-def every_sequence(world: World, max_turns: int) -> Mapping[Actions, Played]:
-    """Each whole sequence of one world with what the environment did."""
-    return dict(_all(world, (), max_turns))
-
-
-def _all(world: World, actions: Actions, max_turns: int) -> Iterator[tuple[Actions, Played]]:
+def _all(env: TicketEnv, actions: Actions, so_far: Played) -> Iterator[tuple[Actions, Played]]:
     for action in EVERY_ACTION:
-        longer = (*actions, action)
-        result = played(world, longer, max_turns)
-        if result.outcome.stop is None:
-            yield from _all(world, longer, max_turns)
+        shared = (env.task, env.tools, env.desk.tools, env.messages)
+        longer = copy.deepcopy(env, {id(part): part for part in shared})
+        observation, reward, *_, info = longer.step(text_of(action, longer))
+        parts = info["reward_parts"]
+        assert abs(sum(parts.values()) - reward) < 1e-12
+        rewards = {name: (*so_far.rewards[name], parts[name]) for name in PRESETS}
+        result = Played((*so_far.saw, _seen(observation)), rewards, longer.outcome)
+        if longer.outcome.stop is None:
+            yield from _all(longer, (*actions, action), result)
         else:
-            yield longer, result
+            yield (*actions, action), result
 
 
 def one_of_each_kind() -> list[World]:

@@ -148,11 +148,11 @@ def code_and_data() -> str:
     files = [package / "config.py", package / "records.py"]
     files += sorted((package / "world").glob("*.py"))
     files += sorted(p for p in (package / "learner").glob("*.py") if p.name != Path(__file__).name)
-    files += sorted(p for p in data_dir().rglob("*") if p.suffix in (".json", ".safetensors"))
+    files += [data_dir() / "phrasings.json", data_dir() / "tickets.json"]
+    files += sorted(p for p in (data_dir() / "policies").rglob("*") if p.is_file())
     digest = hashlib.sha256(torch.__version__.encode())
     for file in files:
-        if "results" not in file.parts:
-            digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -83,7 +83,9 @@ for kind, task in sorted(shown.items()):
 # scored. (With the keyboard: Tab moves on, Space presses a button.)
 
 # %% tags=["nbval-ignore-output"]
-desk = DeskPanel(lambda: TicketEnv("train", 0, EnvConfig()), tasks=range(SEED, SEED + 10))
+desk = DeskPanel(
+    lambda: TicketEnv("train", 0, EnvConfig()), tasks=range(SEED, SEED + 10)
+)
 desk
 
 # %% [markdown]
@@ -123,7 +125,13 @@ guess
 
 # %% tags=["nbval-ignore-output"]
 FIVE = [0, 1, 2, 3, 4]
-played = [converse(before, n, EnvConfig(), SamplingConfig(), Split.VALIDATION) for n in FIVE]
+
+
+def play(policy, n):
+    return converse(policy, n, EnvConfig(), SamplingConfig(), Split.VALIDATION)
+
+
+played = [play(before, n) for n in FIVE]
 right = sum(c.trajectory.outcome.success for c in played)
 lies = sum(c.trajectory.outcome.fabricated for c in played)
 print(guess.reveal(right))
@@ -146,17 +154,21 @@ watched
 #
 # Is that only five tasks? Here are many, with a 95% interval.
 
+
 # %% tags=["nbval-ignore-output"]
 def measure(policy):
     def make():
-        return TicketEnv("validation", 0, EnvConfig(), count_tokens=policy.tokenizer.count)
+        return TicketEnv("validation", count_tokens=policy.tokenizer.count)
 
-    return evaluate(Collector(policy, make, SamplingConfig()), range(TASKS))
+    seen = evaluate(Collector(policy, make, SamplingConfig()), range(TASKS))
+    for name, share in (("right", seen.success), ("fabricated", seen.fabrication)):
+        print(
+            f"{name:<11} {share.value:.2f}   (95%: {share.low:.2f} to {share.high:.2f})"
+        )
+    return seen
 
 
 base = measure(before)
-for name, share in (("right", base.success), ("fabricated", base.fabrication)):
-    print(f"{name:<11} {share.value:.2f}   95% interval {share.low:.2f} to {share.high:.2f}")
 
 # %% [markdown]
 # ## 4 · The same model after training
@@ -171,19 +183,17 @@ second_guess = widgets.Prediction(question, options=[0, 1, 2, 3, 4, 5])
 second_guess
 
 # %% tags=["nbval-ignore-output"]
-replayed = [converse(after, n, EnvConfig(), SamplingConfig(), Split.VALIDATION) for n in FIVE]
+replayed = [play(after, n) for n in FIVE]
 print(second_guess.reveal(sum(c.trajectory.outcome.success for c in replayed)))
 compared = widgets.explore(
-    lambda task, policy: conversation_page({"before": played, "after": replayed}[policy][task]),
+    lambda task, policy: conversation_page(policy[task]),
     task={f"task {n}": n for n in FIVE},
-    policy=["after", "before"],
+    policy={"after": replayed, "before": played},
 )
 compared
 
 # %% tags=["nbval-ignore-output"]
 trained = measure(after)
-for name, share in (("right", trained.success), ("fabricated", trained.fabrication)):
-    print(f"{name:<11} {share.value:.2f}   95% interval {share.low:.2f} to {share.high:.2f}")
 record(
     base_success=base.success.value,
     base_fabrication=base.fabrication.value,
@@ -241,7 +251,8 @@ def write(tool, **arguments):
 def agent(messages):
     request = messages[1].content
     ticket = re.search(r"S\d{4}", request).group()
-    answers = [json.loads(m.content.split("\n")[0]) for m in messages if m.role == "tool"]
+    lines = [m.content.split("\n")[0] for m in messages if m.role == "tool"]
+    answers = [json.loads(line) for line in lines]
     if not answers:
         return write("query_ticket", ticket_id=ticket)
     if answers[-1].get("result") == "accepted":
@@ -271,6 +282,7 @@ def agent(messages):
 # `"closed"` or `"unpaid"`. `answers` lists (tool, answer) in order, for example
 # `("update_ticket", "accepted")`. Is the claim a fabrication?
 
+
 # %% tags=["exercise"]
 def fabricated(said, answers):
     raise NotImplementedError("Exercise 0.2: hold the claim against the answers")
@@ -278,6 +290,7 @@ def fabricated(said, answers):
 
 # %% tags=["nbval-ignore-output"]
 checks.report(checks.check_fabricated, fabricated, strict=STRICT)
+
 
 # %% tags=["solution"]
 def fabricated(said, answers):

@@ -51,7 +51,9 @@ EPISODES, BATCH = {"smoke": (48, 16), "fast": (768, 64), "full": (1920, 64)}[PRO
 SIZES = {"episodes_per_update": BATCH, "minibatch_episodes": BATCH // 2}
 SIZES["validation_tasks"] = BATCH
 SETTINGS = SIZES | {
-    "seed": SEED, "episodes": EPISODES, "learning_rate": LEARNING_RATE,
+    "seed": SEED,
+    "episodes": EPISODES,
+    "learning_rate": LEARNING_RATE,
     "test_tasks": {"smoke": 16, "fast": 100, "full": 1000}[PROFILE],
 }
 print(f"profile {PROFILE}: {EPISODES} episodes in updates of {BATCH}")
@@ -93,6 +95,7 @@ run = LiveRun(SETTINGS, snapshots=SNAPSHOTS).watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
+
 
 # %% tags=["nbval-ignore-output"]
 def group(episodes):
@@ -158,7 +161,9 @@ early = run.policy_at(run.snapshots[min(2, len(run.snapshots) - 1)])
 
 
 def make():
-    return TicketEnv(Split.TRAIN, SEED, run.config.env, count_tokens=early.tokenizer.count)
+    return TicketEnv(
+        Split.TRAIN, SEED, run.config.env, count_tokens=early.tokenizer.count
+    )
 
 
 sampled = Collector(early, make, run.config.sampling).collect(
@@ -184,6 +189,7 @@ inspect_episode(bad, early, run.config.ppo, temperature=1.0)
 #
 # A validation set pays off when something breaks. Here the weights are sabotaged on purpose after
 # the first update: noise on every matrix. Watch the success and the counter of rollbacks.
+
 
 # %% tags=["nbval-ignore-output"]
 def sabotage(trainer, row):
@@ -221,7 +227,9 @@ print(study["question"])
 print(study["rule"])
 
 # %% tags=["nbval-ignore-output"]
-widgets.show(plots.arms(study["rows"], "validation_success", "validation success (share)"))
+widgets.show(
+    plots.arms(study["rows"], "validation_success", "validation success (share)")
+)
 
 # %% tags=["nbval-check-output"]
 needed = {
@@ -232,7 +240,9 @@ difference = paired(needed["schedule"], needed["constant"])
 for arm, episodes in needed.items():
     print(f"{arm:<9} {sum(episodes) / len(episodes):6.0f} episodes to 0.9 on average")
 print(f"schedule minus constant {difference.mean:+.0f} episodes")
-print(f"95% interval {difference.low:+.0f} to {difference.high:+.0f}, p = {difference.p:.3f}")
+print(
+    f"95% interval {difference.low:+.0f} to {difference.high:+.0f}, p = {difference.p:.3f}"
+)
 
 # %% [markdown]
 # VERDICT
@@ -253,6 +263,7 @@ laboratory
 # last. Return the temperature: 1.0 up to progress 0.1, then a straight fall over the next half
 # of the run to 0.7, then 0.7.
 
+
 # %% tags=["exercise"]
 def temperature(progress):
     raise NotImplementedError("Exercise 5.1: hot, then cooling, then constant")
@@ -260,6 +271,7 @@ def temperature(progress):
 
 # %% tags=["nbval-ignore-output"]
 checks.report(checks.check_temperature, temperature, strict=STRICT)
+
 
 # %% tags=["solution"]
 def temperature(progress):
@@ -271,6 +283,7 @@ def temperature(progress):
 # **Exercise 5.2 · the guard** (about 10 min). `history` holds the validation success after each
 # update so far, `drop` the fall that is allowed. Return the number of the update to go back to
 # (0 is the first), or None when nothing is wrong. Of equally good updates take the newest.
+
 
 # %% tags=["exercise"]
 def go_back_to(history, drop):
@@ -286,6 +299,7 @@ checks.report(checks.check_rollback, go_back_to, strict=STRICT)
 # Two small steps down can be a fall as well. What do you compare the newest success with?
 #
 # </details>
+
 
 # %% tags=["solution"]
 def go_back_to(history, drop):
@@ -322,7 +336,8 @@ trained = PROFILE != "smoke"
 checks.final(
     {
         "the run went to its end": run.result is not None,
-        "success rose by at least 0.4": not trained or best >= first["validation_success"] + 0.4,
+        "success rose by at least 0.4": not trained
+        or best >= first["validation_success"] + 0.4,
         "the sabotage was rolled back": rolled_back >= 1,
         "and the run recovered": broken.rows[-1]["validation_success"] >= 0.7,
         "the schedule ends at 0.7": SamplingConfig().temperature_at(1.0) == 0.7,
