@@ -177,7 +177,7 @@ def evaluate(
         raise ValueError(f"--temperature must be above 0 and at most 10, got {temperature}")
     seen = run_evaluation(
         policy, split, episodes, temperature=temperature or 0.0, attempts=attempts, seed=seed,
-        env=config.EnvConfig(result_budget=result_budget),
+        env=config.EnvConfig(result_budget=result_budget), say=_say_to(sys.stderr),
     )  # fmt: skip
     print(json.dumps(seen.as_dict()) if as_json else evaluation_table(seen))
 
@@ -223,6 +223,7 @@ def doctor(
 
 
 app.add_typer(commands.workbook, name="workbook")
+app.command()(commands.experiment)
 app.command()(commands.lab)
 
 

@@ -205,3 +205,21 @@ def test_help_loads_no_torch():
     code = "import sys, agentrl_lab.cli; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--context-tokens", "120"], "context_tokens (120) is too small: the prompt of task"),
+        (["--context-tokens", "4096"], "context_tokens must be at most 2048, the positions that"),
+    ],
+)
+def test_train_with_a_context_that_does_not_fit_leaves_no_folder(words, said, tmp_path):
+    done = command("train", "--out", str(tmp_path / "run"), *words)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_refuses_several_greedy_attempts():
+    done = command("evaluate", "--policy", "tiny-base", "--attempts", "2")
+    assert done.returncode == 2 and "greedy attempts are all the same" in done.stderr

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
 from agentrl_lab.learner.evaluation import evaluate, pass_hat, rate, summarise
+from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream, torch_generator
 from agentrl_lab.learner.trajectories import Trajectory
@@ -169,9 +170,9 @@ def test_evaluate_greedy_is_the_same_for_any_seed_and_attempt(collector):
 def test_evaluate_sampled_depends_on_the_seed_and_its_attempts_differ(collector, monkeypatch):
     seeds, collect = [], collector.collect
 
-    def record(tasks, *, temperature, seed, chunk):
+    def record(tasks, *, temperature, seed, chunk, watch):
         seeds.append(tuple(seed))
-        return collect(tasks, temperature=temperature, seed=seed, chunk=chunk)
+        return collect(tasks, temperature=temperature, seed=seed, chunk=chunk, watch=watch)
 
     monkeypatch.setattr(collector, "collect", record)
     evaluate(collector, range(2), temperature=1.0, seed=0, attempts=3)
@@ -196,3 +197,11 @@ def test_streams_are_reproducible_and_unrelated():
     assert draws(0, "shuffling", 2) == draws(0, "shuffling", 2)
     others = [draws(1, "shuffling", 2), draws(0, "sampling", 2), draws(0, "shuffling", 3)]
     assert draws(0, "shuffling", 2) not in others
+
+
+def test_evaluate_says_how_far_it_is(small_policy):
+    policy, said = load_policy(small_policy), []
+    make = lambda: TicketEnv(count_tokens=policy.tokenizer.count)  # noqa: E731
+    collector = Collector(policy, make, SamplingConfig(action_tokens=4))
+    evaluate(collector, range(5), temperature=1.0, attempts=2, chunk=2, watch=said.append)
+    assert said == [2, 4, 5, 7, 9, 10]

@@ -55,13 +55,6 @@ def test_best_plan_three_turns_agrees_with_brute_force(name, show):
     assert blind.value == pytest.approx(by_hand)
 
 
-@NAMES
-def test_best_plan_two_turns_is_the_policy_of_the_oracle(name):
-    oracle, plan = best_return(preset(name), max_turns=2), best_plan(preset(name), max_turns=2)
-    assert plan.policy == oracle.policy
-    assert (plan.value, plan.success) == pytest.approx((oracle.value, oracle.success))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @NAMES

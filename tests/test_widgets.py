@@ -123,7 +123,7 @@ def test_every_control_has_a_name_for_a_screen_reader():
 
 
 def test_options_of_a_choice_are_fixed_and_one_move_tells_once():
-    """WID-10: nothing replaces options, so nothing is ever chosen that the reader did not choose."""
+    """WID-10: nothing replaces options, so nothing is chosen that the reader did not choose."""
     drawn = []
     panel = explore(lambda kind: drawn.append(kind) or blank(kind), kind=["a", "b", "c"])
     panel.set(kind="c")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import comb
 from typing import Any
@@ -69,6 +69,7 @@ def evaluate(
     seed: int = 0,
     attempts: int = 1,
     chunk: int = 64,
+    watch: Callable[[int], None] = lambda episodes: None,
 ) -> Evaluation:
     """Plays each task `attempts` times; all figures but pass^k are those of the first attempt.
 
@@ -79,13 +80,15 @@ def evaluate(
         seed: root of the sampling noise.
         attempts: at each task, for pass^k with k = 1 ... attempts.
         chunk: episodes that step together.
+        watch: told how many episodes are done after each chunk.
     """
     rounds = [
         collector.collect(
-            tasks, temperature=temperature, seed=stream(seed, "evaluation", k), chunk=chunk
+            tasks, temperature=temperature, seed=stream(seed, "evaluation", k), chunk=chunk,
+            watch=lambda done, k=k: watch(k * len(tasks) + done),
         )
         for k in range(attempts)
-    ]
+    ]  # fmt: skip
     return summarise(rounds, temperature)
 
 

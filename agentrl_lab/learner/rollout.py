@@ -29,8 +29,9 @@ class Collector:
         self.policy, self.make_env, self.sampling = policy, make_env, sampling
 
     def collect(
-        self, tasks: Sequence[int], *, temperature: float, seed: Sequence[int], chunk: int = 64
-    ) -> list[Trajectory]:
+        self, tasks: Sequence[int], *, temperature: float, seed: Sequence[int], chunk: int = 64,
+        watch: Callable[[int], None] = lambda episodes: None,
+    ) -> list[Trajectory]:  # fmt: skip
         """One trajectory per task, in the order of the tasks.
 
         Args:
@@ -38,13 +39,14 @@ class Collector:
             temperature: 0 is greedy.
             seed: root of the sampling noise; episode number k draws from stream (*seed, k).
             chunk: episodes that step together; other chunks give other last bits.
+            watch: told how many episodes are done after each chunk.
         """
+        done: list[Trajectory] = []
         with self.policy.without_dropout(), torch.inference_mode():
-            return [
-                trajectory
-                for at in range(0, len(tasks), chunk)
-                for trajectory in self._chunk(tasks[at : at + chunk], temperature, seed, at)
-            ]
+            for at in range(0, len(tasks), chunk):
+                done += self._chunk(tasks[at : at + chunk], temperature, seed, at)
+                watch(len(done))
+        return done
 
     def _chunk(
         self, tasks: Sequence[int], temperature: float, seed: Sequence[int], offset: int
@@ -61,13 +63,8 @@ class Collector:
     def _start(self, task: int, seed: Sequence[int]) -> Row:
         env = self.make_env()
         env.reset(options={"index": task})
-        ids = self.policy.tokenizer.opening(env.messages, env.tools)
         limits = self.sampling
-        if len(ids) + limits.action_tokens > limits.context_tokens:
-            raise ValueError(
-                f"context_tokens ({limits.context_tokens}) is too small: the prompt of task {task} "
-                f"has {len(ids)} tokens and an action may have {limits.action_tokens}"
-            )
+        ids = opening_of(self.policy, env, limits, task)
         size = env.config.max_turns * limits.action_tokens + DRAFT_TOKENS
         return Row(env, task, np.random.default_rng(list(seed)).random(size), ids)
 
@@ -97,6 +94,21 @@ class Collector:
         hidden = self.policy.hidden(full, position_BT=torch.arange(full.shape[1])[None], cache=None)
         row.bootstrap = float(self.policy.value(hidden[:, -1]))
         return Stage(stage.start, stage.stop, stage.reward + reward, stage.text, stage.invalid)
+
+
+def opening_of(policy: Policy, env: TicketEnv, limits: SamplingConfig, task: int) -> list[int]:
+    """Ids of the prompt of an episode that has been reset.
+
+    Raises:
+        ValueError: there is no room for an action after it.
+    """
+    ids = policy.tokenizer.opening(env.messages, env.tools)
+    if len(ids) + limits.action_tokens > limits.context_tokens:
+        raise ValueError(
+            f"context_tokens ({limits.context_tokens}) is too small: the prompt of task {task} "
+            f"has {len(ids)} tokens and an action may have {limits.action_tokens}"
+        )
+    return ids
 
 
 def _finish(row: Row) -> Trajectory:

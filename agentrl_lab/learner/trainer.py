@@ -27,7 +27,7 @@ from agentrl_lab.learner.checkpoints import (
 )
 from agentrl_lab.learner.evaluation import Evaluation, evaluate, summarise
 from agentrl_lab.learner.policy import Policy, load_policy
-from agentrl_lab.learner.rollout import Collector
+from agentrl_lab.learner.rollout import Collector, opening_of
 from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, versions
 from agentrl_lab.learner.streams import stream, torch_generator
 from agentrl_lab.learner.trajectories import Trajectory, TrajectoryBuffer
@@ -287,9 +287,27 @@ def episode_metrics(trajectories: list[Trajectory], temperature: float) -> dict[
 
 
 def start_run(path: Path, config: TrainConfig, make_env: MakeEnv = ticket_env) -> Trainer:
-    """A trainer in a new folder; nothing is left behind when the policy cannot be loaded."""
-    load_policy(config.policy)
+    """A trainer in a new folder; nothing is left behind when policy and settings do not fit."""
+    _check_room(load_policy(config.policy), config, make_env)
     return Trainer(config, RunDir.create(path, config), make_env)
+
+
+def _check_room(policy: Policy, config: TrainConfig, make_env: MakeEnv) -> None:
+    """Whether prompts fit into the context, and the context into the model.
+
+    Raises:
+        ValueError: they do not; the message names the numbers.
+    """
+    limits, known = config.sampling, getattr(policy.model.config, "max_position_embeddings", None)
+    if known is not None and limits.context_tokens > known:
+        raise ValueError(
+            f"context_tokens must be at most {known}, the positions that {config.policy} knows, "
+            f"got {limits.context_tokens}"
+        )
+    env = make_env(Split.TRAIN, config.seed, config.env, policy.tokenizer.count)
+    for task in range(config.ppo.episodes_per_update):
+        env.reset(options={"index": task})
+        opening_of(policy, env, limits, task)
 
 
 def resume_run(path: Path, make_env: MakeEnv = ticket_env) -> Trainer:

@@ -1,4 +1,4 @@
-"""The commands workbook and lab of the command line. Heavy imports wait for the command."""
+"""The commands workbook, experiment and lab. Heavy imports wait for the command."""
 
 from __future__ import annotations
 
@@ -74,6 +74,21 @@ def accept_values(
         raise ValueError(f"--seeds takes first:end, such as 100:110, got {seeds!r}")
     request = runner.Request(out=out, profile=profile)
     _end(runner.accept(name, reason, range(int(first), int(end)), request, _say))
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(help="Of a study in agentrl_lab/workbook/studies.py.")],
+    workers: Annotated[int, typer.Option(min=1, help="Runs side by side, a thread each.")] = 1,
+    store: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/experiments"),
+) -> None:
+    """Makes recorded results anew; what the store holds already is not run again."""
+    from agentrl_lab.config import choice, data_dir
+    from agentrl_lab.learner.experiments import run_experiment, write_results
+    from agentrl_lab.workbook.studies import STUDIES
+
+    choice("experiment", name, STUDIES)
+    rows = run_experiment(STUDIES[name], store, workers=workers, say=_say)
+    _say(f"wrote {write_results(STUDIES[name], rows, data_dir() / 'results')}")
 
 
 def lab(

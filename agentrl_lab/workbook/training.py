@@ -44,8 +44,10 @@ def run_training(
     say(_opening(trainer))
     try:
         result = trainer.fit(_Progress(trainer, say))
-        say("writing the report ...")
-        report = write_report(run)
+        report = run.path / "report.html"
+        if not report.is_file():
+            say("writing the report ...")
+            report = write_report(run)
     except (KeyboardInterrupt, SystemExit):
         print(f"stopped; go on by `agentrl-lab train --resume {run.path}`", file=sys.stderr)
         raise
@@ -103,19 +105,29 @@ class _Progress:
 
 def run_evaluation(
     policy: str, split: str, episodes: int, *, temperature: float, attempts: int, seed: int,
-    env: EnvConfig,
+    env: EnvConfig, say: Say,
 ) -> Evaluation:  # fmt: skip
-    """Plays the first `episodes` tasks of a split with a policy."""
+    """Plays the first `episodes` tasks of a split with a policy, and says how far it is."""
     choice("split", split, Split)
+    if attempts > 1 and temperature == 0:
+        raise ValueError("attempts above 1 need a temperature: greedy attempts are all the same")
     player = load_policy(policy)
     collector = Collector(
         player,
         lambda: TicketEnv(split, 0, env, count_tokens=player.tokenizer.count),
         SamplingConfig(),
     )
+    started, total = time.perf_counter(), episodes * attempts
+
+    def watch(done: int) -> None:
+        passed = time.perf_counter() - started
+        if passed > 2 and done < total:
+            say(f"  {done}/{total} episodes, {passed / done * (total - done):.0f} s left")
+
     return evaluate(
-        collector, range(episodes), temperature=temperature, seed=seed, attempts=attempts
-    )
+        collector, range(episodes), temperature=temperature, seed=seed, attempts=attempts,
+        watch=watch,
+    )  # fmt: skip
 
 
 def evaluation_table(seen: Evaluation) -> str:
