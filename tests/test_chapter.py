@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agentrl_lab.config import EnvConfig
 from agentrl_lab.records import Call, ConclusionKind, ParseFailure
 from agentrl_lab.world import habits
 from agentrl_lab.world.chapter import (
@@ -28,9 +29,9 @@ from agentrl_lab.world.chapter import (
     until_reply,
 )
 from agentrl_lab.world.env import TicketEnv
-from agentrl_lab.world.oracle import check_tenfold
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.parser import CODECS, one_call
+from agentrl_lab.world.plans import best_plan
 from agentrl_lab.world.rewards import preset
 from agentrl_lab.world.tasks import Task, make_task
 
@@ -139,13 +140,15 @@ class LeakyEnv(TicketEnv):
     """
 
     def __init__(self, task: Task, other: Task, tamper: Tamper) -> None:
-        super().__init__(task_source=lambda _: task)
+        # 200 tokens as in the chapter (B3): within 48 the summary would drop the field.
+        super().__init__(config=EnvConfig(result_budget=200), task_source=lambda _: task)
         self.other, self.tamper = other, tamper
 
     def _execute(self, call: Any) -> Any:
         invalid, data, ends = super()._execute(call)
         if not invalid and call.tool == "query_ticket":
-            data = self.tamper(_with_leak(data, self.task), _with_leak(_record(self.other), self.other))
+            other = _with_leak(_record(self.other), self.other)
+            data = self.tamper(_with_leak(data, self.task), other)
         return invalid, data, ends
 
 
@@ -274,9 +277,13 @@ def test_h9_payment_is_never_asked():
 
 
 def test_h10_process_rewards_break_the_tenfold_rule():
-    report = check_tenfold(preset("process"), max_turns=2)
-    # 0.1 + 0.05 + 0.2 against 1: less than three times
-    assert report.process == pytest.approx(0.35) and not report.holds
+    # An unpaid ticket, queried and answered: 1 for the outcome, 0.1 + 0.05 + 0.2 on the way.
+    outcome, process = (
+        best_plan(preset(name), only=lambda w: w.task.expected == "unpaid", max_turns=2).value
+        for name in ("outcome", "process")
+    )
+    assert outcome == pytest.approx(1.0) and process - outcome == pytest.approx(0.35)
+    assert outcome < 10 * (process - outcome)  # tests/test_oracle.py: over all episodes
 
 
 def test_h10_the_printed_rule_never_reads_the_reply():
