@@ -279,7 +279,7 @@ def test_audit_in_six_turns_differs_only_by_padding_and_a_long_wait(name):
     found = {way: plan.value for way, plan in report.ways.items()}
     padding = {"printed": 1.0, "outcome": 1.0, "process": 1.35, "shaped": 0.975}[name]
     # A missing ticket (0.15) can be queried and have three updates refused; after that, two turns
-    # of six cost 0.05 each. Any other ticket can be changed to and fro.
+    # of six cost 0.05 each. Any other ticket can be changed back and forth.
     wait = {"shaped": -1.015}.get(name, BY_STRATEGY[name]["never finish"])
     assert found == pytest.approx(
         BY_STRATEGY[name] | {"padding": padding, "never finish": wait}, abs=1e-6

@@ -213,7 +213,7 @@ def _solves(policy: Callable[[Answer], str], tamper: Tamper, task: Task, other: 
 
 def _pairs() -> Iterator[tuple[Task, Task]]:
     """Close requests, each with another that demands something else."""
-    tasks = [task for task in (make_task("train", 0, i) for i in range(60)) if _is_shown(task)]
+    tasks = [task for task in (make_task("train", 0, i) for i in range(30)) if _is_shown(task)]
     for task in tasks:
         yield task, next(t for t in reversed(tasks) if t.expected is not task.expected)
 

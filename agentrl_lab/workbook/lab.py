@@ -137,6 +137,7 @@ def command(
     argv += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     argv += [f"--ServerApp.root_dir={folder.resolve()}", "--ServerApp.answer_yes=True"]
     argv += ["--LabApp.extension_manager=readonly"]  # the other one asks the network
+    argv += ["--KernelManager.transport_encryption=required"]  # or each kernel start warns
     argv += [] if browser else ["--no-browser"]
     argv += ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
     own = folder.resolve() / OWN_FOLDER
