@@ -234,7 +234,7 @@ def test_evaluate_agrees_with_sampling_within_four_standard_errors():
 
 @pytest.mark.slow
 def test_evaluate_agrees_with_much_sampling():
-    check_against_sampling(evaluate, episodes=40_000, least=1000)
+    check_against_sampling(evaluate, episodes=15_000, least=500)
 
 
 @pytest.mark.parametrize("wrong", [forgets_gamma, takes_the_best, pays_for_the_past])

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from agentrl_lab.records import ConclusionKind, StopReason, TaskKind
 from agentrl_lab.world.oracle import INVALID, QUERY, UPDATES, Action, World
 from agentrl_lab.world.outcomes import EpisodeOutcome
-from agentrl_lab.world.plans import Plan, Play, Strategy, best_plan
+from agentrl_lab.world.plans import SUCCESS_BONUS, Plan, Play, Strategy, best_plan
 from agentrl_lab.world.rewards import NEEDED_TURNS, RewardSpec
 
 CLOSE = UPDATES[-1]
 NOTHING = (INVALID, Action("reply", ConclusionKind.NONE))
-TOLERANCE = 1e-9
+TOLERANCE = 2 * SUCCESS_BONUS
+"""Values that differ by less are equal: the search prefers a success to so little more."""
 
 
 def _needed(outcome: EpisodeOutcome) -> int:

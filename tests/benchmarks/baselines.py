@@ -14,9 +14,20 @@ from agentrl_lab.world.env import TicketEnv
 
 @torch.inference_mode()
 def generate_rollout(
-    policy: Policy, envs: list[TicketEnv], tasks: range, *, temperature: float, max_new: int
-) -> int:
-    """Whole conversations, left-padded, through transformers' generate each turn; policy tokens."""
+    policy: Policy, envs: list[TicketEnv], tasks: range, *, temperature: float, max_new: int,
+    numbers: bool = False,
+) -> int:  # fmt: skip
+    """Whole conversations, left-padded, through transformers' generate each turn; policy tokens.
+
+    Args:
+        policy: its model generates.
+        envs: one for each task.
+        tasks: numbers of the tasks.
+        temperature: of the sampling.
+        max_new: tokens of an action.
+        numbers: also log-probability, entropy and value of each new token, which PPO needs and
+            `generate` does not give: one forward pass over the whole conversations each turn.
+    """
     tokenizer, pad = policy.tokenizer, policy.tokenizer.tokenizer.pad_token_id
     for env, task in zip(envs, tasks, strict=True):
         env.reset(options={"index": task})
@@ -26,11 +37,14 @@ def generate_rollout(
         longest = max(len(ids[n]) for n in running)
         rows = [[pad] * (longest - len(ids[n])) + ids[n] for n in running]
         mask = [[0] * (longest - len(ids[n])) + [1] * len(ids[n]) for n in running]
-        out = policy.model.generate(
+        whole = policy.model.generate(
             torch.tensor(rows), attention_mask=torch.tensor(mask), do_sample=True, top_k=0,
             temperature=temperature, max_new_tokens=max_new, pad_token_id=pad,
             eos_token_id=tokenizer.end_id,
-        )[:, longest:].tolist()  # fmt: skip
+        )  # fmt: skip
+        if numbers:
+            scores_of(policy, whole, torch.tensor(mask), temperature)
+        out = whole[:, longest:].tolist()
         for n, new in zip(list(running), out, strict=True):
             ended = tokenizer.end_id in new
             action = new[: new.index(tokenizer.end_id) + 1] if ended else new
@@ -40,6 +54,21 @@ def generate_rollout(
             if stopped:
                 running.remove(n)
     return written
+
+
+def scores_of(
+    policy: Policy, whole_BT: Tensor, mask_BT: Tensor, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probability, entropy and value of the tokens that were generated after the prompts."""
+    new = whole_BT.shape[1] - mask_BT.shape[1]
+    seen_BT = torch.nn.functional.pad(mask_BT, (0, new), value=1)
+    position_BT = (seen_BT.cumsum(dim=1) - 1).clamp(min=0)
+    hidden_BTH = policy.hidden(whole_BT, position_BT=position_BT, mask=seen_BT, cache=None)
+    before_BTH = hidden_BTH[:, -new - 1 : -1]
+    logits_BTV = policy.logits(before_BTH) / temperature
+    logprob_BTV = logits_BTV.log_softmax(dim=-1)
+    logprob_BT = logprob_BTV.gather(-1, whole_BT[:, -new:, None]).squeeze(-1)
+    return logprob_BT, losses.token_entropy(logits_BTV), policy.value(before_BTH)
 
 
 def plain_minibatch_gradient(

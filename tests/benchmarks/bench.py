@@ -58,13 +58,15 @@ def collect(policy: Policy) -> list[Trajectory]:
     return collector(policy).collect(range(EPISODES), temperature=TEMPERATURE, seed=[0])
 
 
-def in_turn(first: Callable[[], float], second: Callable[[], float]) -> list[tuple[float, float]]:
-    """Both in turn, after one round to warm up that is not counted."""
-    return [(first(), second()) for _ in range(ROUNDS + 1)][1:]
+def in_turn(*ways: Callable[[], float]) -> list[tuple[float, ...]]:
+    """All ways in turn, after one round to warm up that is not counted."""
+    return [tuple(way() for way in ways) for _ in range(ROUNDS + 1)][1:]
 
 
 def rollout(policy: Policy, trajectories: list[Trajectory]) -> dict[str, float]:
-    """Policy tokens a second, against generate on the whole conversation each turn."""
+    """Policy tokens a second, against generate on the whole conversation each turn, bare and with
+    the numbers that PPO needs beside the tokens.
+    """
     envs = [TicketEnv("train", 0, count_tokens=policy.tokenizer.count) for _ in range(EPISODES)]
     limit = SamplingConfig().action_tokens
 
@@ -72,21 +74,25 @@ def rollout(policy: Policy, trajectories: list[Trajectory]) -> dict[str, float]:
         started = time.perf_counter()
         return sum(t.num_action_tokens for t in collect(policy)) / (time.perf_counter() - started)
 
-    def plain() -> float:
+    def plain(numbers: bool) -> float:
         torch.manual_seed(0)
         started = time.perf_counter()
         written = generate_rollout(
-            policy, envs, range(EPISODES), temperature=TEMPERATURE, max_new=limit
+            policy, envs, range(EPISODES), temperature=TEMPERATURE, max_new=limit, numbers=numbers
         )
         return written / (time.perf_counter() - started)
 
-    pairs = in_turn(ours, plain)
+    rounds = in_turn(ours, lambda: plain(False), lambda: plain(True))
+    own, bare, scored = (statistics.median(column) for column in zip(*rounds, strict=True))
     return {
         "episodes": EPISODES,
-        "tokens_per_s": statistics.median(a for a, _ in pairs),
-        "generate_tokens_per_s": statistics.median(b for _, b in pairs),
-        "ratio_median": statistics.median(a / b for a, b in pairs),
-        "ratio_min": min(a / b for a, b in pairs),
+        "tokens_per_s": own,
+        "generate_tokens_per_s": bare,
+        "ratio_median": statistics.median(a / b for a, b, _ in rounds),
+        "ratio_min": min(a / b for a, b, _ in rounds),
+        "generate_and_score_tokens_per_s": scored,
+        "ratio_to_scored_median": statistics.median(a / c for a, _, c in rounds),
+        "ratio_to_scored_min": min(a / c for a, _, c in rounds),
         "logprob_difference_max": logprob_difference(policy, trajectories),
     }
 
