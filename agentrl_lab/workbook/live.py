@@ -46,36 +46,31 @@ class LiveRun:
         self.result: Row | None = None
         self._wanted, self._after_update = set(snapshots), after_update
         self._weights: dict[int, dict[str, Tensor]] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="agentrl-lab-")
         self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="100%"))
         self.status = ipywidgets.HTML()
 
-    @property
-    def folder(self) -> Path:
-        return Path(self._folder.name) / "run"
-
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> LiveRun:
         """Trains to the end, or until it is asked to stop or interrupted; all rows are kept."""
-        trainer = start_run(self.folder, self.config)
-
-        def report(row: Row) -> None:
-            self.rows.append(row)
-            if row["update"] in self._wanted or row["update"] in (0, self.config.num_updates):
-                weights = trainer.policy.state_dict()
-                self._weights[row["update"]] = {k: v.clone() for k, v in weights.items()}
-            self._show(f"update {row['update']} of {self.config.num_updates}")
-            self._after_update(trainer, row)
-            if should_stop():
-                raise Stopped
-
-        try:
-            self.result = trainer.fit(report)
-            self._show("finished")
-        except (Stopped, KeyboardInterrupt):
-            self._show(f"stopped after update {self.rows[-1]['update']}")
-        finally:
-            trainer.run.release()
+        with tempfile.TemporaryDirectory(prefix="agentrl-lab-") as folder:
+            trainer = start_run(Path(folder) / "run", self.config)
+            try:
+                self.result = trainer.fit(lambda row: self._note(trainer, row, should_stop))
+                self._show("finished")
+            except (Stopped, KeyboardInterrupt):
+                self._show(f"stopped after update {self.rows[-1]['update']}")
+            finally:
+                trainer.run.release()
         return self
+
+    def _note(self, trainer: Trainer, row: Row, should_stop: Callable[[], bool]) -> None:
+        self.rows.append(row)
+        if row["update"] in self._wanted or row["update"] in (0, self.config.num_updates):
+            weights = trainer.policy.state_dict()
+            self._weights[row["update"]] = {name: w.clone() for name, w in weights.items()}
+        self._show(f"update {row['update']} of {self.config.num_updates}")
+        self._after_update(trainer, row)
+        if should_stop():
+            raise Stopped
 
     def watch(self) -> LiveRun:
         """Shows the dashboard and trains while it moves; the last picture stays."""

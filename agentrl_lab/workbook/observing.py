@@ -7,10 +7,10 @@ A `View` says how the desk is shown; `ViewedEnv` shows it so. Rules, rewards and
 from __future__ import annotations
 
 import copy
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple
 
 from agentrl_lab.config import EnvConfig, SamplingConfig, choice
@@ -19,99 +19,25 @@ from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.records import Message
+from agentrl_lab.workbook.cutting import WHOLE, Show, by_field, survival
 from agentrl_lab.world.env import TicketEnv
-from agentrl_lab.world.observations import SYSTEM_PROMPT, CountTokens, summarize
-
-Show = Callable[[Mapping[str, Any], int, CountTokens], str]
-"""(raw answer, budget in tokens, how to count them) -> the text that the policy reads."""
-
-
-# Ways to cut an answer
-
-
-def by_field(answer: Mapping[str, Any], budget: int, count: CountTokens) -> str:
-    """The package's own summary (B3)."""
-    return summarize(answer, budget=budget, count_tokens=count)
-
-
-def keep_start(answer: Mapping[str, Any], budget: int, count: CountTokens) -> str:
-    """The longest beginning of the JSON text that fits: what a plain limit on length does."""
-    text = as_json(answer)
-    return text[: _most(len(text), lambda size: count(text[:size]) <= budget)]
-
-
-def keep_end(answer: Mapping[str, Any], budget: int, count: CountTokens) -> str:
-    """The longest end of the JSON text that fits: what a log viewer does."""
-    text = as_json(answer)
-    size = _most(len(text), lambda size: count(text[len(text) - size :]) <= budget)
-    return text[len(text) - size :]
-
-
-def as_json(value: Any) -> str:
-    """The text of an API answer, without blanks, fields in the order they came."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _most(high: int, fits: Callable[[int], bool]) -> int:
-    """The largest size that fits, 0 if none does. By halves: to count a long text takes time."""
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
-WHOLE, PART, NAME, PIECE, LOST = (
-    "name and value", "name, part of the value", "name only", "a piece, no name", "lost",
-)  # fmt: skip
-
-
-def survival(answer: Mapping[str, Any], text: str) -> dict[str, str]:
-    """What a cut text still says about each field of the answer, in the answer's order.
-
-    >>> survival({"id": 7, "paid": True, "team": "x"}, '{"id":7,"paid":t')
-    {'id': 'name and value', 'paid': 'name, part of the value', 'team': 'lost'}
-    """
-    listed = re.search(r'"more":"([^"]*)', text)
-    names = listed[1].split() if listed else []
-    return {name: _state(name, as_json(value), text, names) for name, value in answer.items()}
-
-
-def _state(name: str, value: str, text: str, names: Sequence[str]) -> str:
-    _, found, rest = text.partition(f'"{name}":')
-    if found and rest.startswith(value):
-        return WHOLE
-    if found and rest.strip('"'):
-        return PART
-    if found or name in names:
-        return NAME
-    return PIECE if text[:1] not in ("", "{") and text[:16] in value else LOST
-
-
-# Views
-
+from agentrl_lab.world.information import FIELDS, hide
+from agentrl_lab.world.observations import SYSTEM_PROMPT, CountTokens
+from agentrl_lab.world.plans import best_plan
+from agentrl_lab.world.rewards import preset
 
 _TOOLS = (
     "{%- if tools -%}<|tools|>{%- for tool in tools -%}{%- set f = tool.function -%}{{ f.name }}"
     "({{ f.parameters.properties | join(', ') }}): {{ f.description }}. {%- endfor -%}<|end|>"
     "{%- endif -%}"
 )
-_LOOP = (
-    "{%- for message in messages -%}<|{{ message.role }}|>{{ message.content }}<|end|>"
-    "MIDDLE{%- endfor -%}END{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"
-)
-
-
-def _template(middle: str = "", end: str = "") -> str:
-    return _LOOP.replace("MIDDLE", middle).replace("END", end)
-
-
+_EACH = "{%- for message in messages -%}<|{{ message.role }}|>{{ message.content }}<|end|>"
+_WRITE = "{%- if add_generation_prompt -%}<|assistant|>{%- endif -%}"
+_IN_FRONT = "{%- if message.role == 'system' -%}" + _TOOLS + "{%- endif -%}"
 TEMPLATES = {
-    "after the rules": _template(
-        middle="{%- if message.role == 'system' -%}" + _TOOLS + "{%- endif -%}"
-    ),
-    "last": _template(end=_TOOLS),
-    "nowhere": _template(),
+    "after the rules": _EACH + _IN_FRONT + "{%- endfor -%}" + _WRITE,
+    "last": _EACH + "{%- endfor -%}" + _TOOLS + _WRITE,
+    "nowhere": _EACH + "{%- endfor -%}" + _WRITE,
 }
 """Where the tools stand -> a chat template for the shipped policies. Last: behind the request."""
 
@@ -174,6 +100,13 @@ class ViewedEnv(TicketEnv):
         return executed
 
 
+def with_tools(tokenizer: ChatTokenizer, place: str) -> ChatTokenizer:
+    """The same tokenizer with the tools elsewhere: at a key of TEMPLATES."""
+    plain = copy.deepcopy(tokenizer.tokenizer)
+    plain.chat_template = TEMPLATES[place]
+    return ChatTokenizer(plain)
+
+
 def play_view(
     policy: Policy, view: View, tasks: Sequence[int], *, temperature: float, seed: int = 0
 ) -> list[Trajectory]:
@@ -182,15 +115,38 @@ def play_view(
     Same tasks and seed, same noise: two views can be compared task by task.
     """
     reader = copy.copy(policy)
-    plain = copy.deepcopy(policy.tokenizer.tokenizer)
-    plain.chat_template = TEMPLATES[view.tools]
-    reader.tokenizer = ChatTokenizer(plain)
+    reader.tokenizer = with_tools(policy.tokenizer, view.tools)
 
     def make() -> TicketEnv:
         return ViewedEnv(view, "validation", count_tokens=reader.tokenizer.count)
 
     collector = Collector(reader, make, SamplingConfig())
     return collector.collect(tasks, temperature=temperature, seed=[seed])
+
+
+def best_success(
+    view: View, tickets: Iterable[Mapping[str, Any]], count: CountTokens
+) -> float:
+    """The share of tasks that the best policy for the outcome can solve under a view's answers.
+
+    A field that loses a part of its value in any of the tickets counts as hidden.
+
+    Args:
+        view: only its `result` and `budget` count: the oracle needs no rules and no tools.
+        tickets: raw answers that the view has to cut.
+        count: tokens of a text.
+    """
+    shown: list[Callable[[str], str]] = []
+    cut = [survival(ticket, view.result(ticket, view.budget, count)) for ticket in tickets]
+    for name in FIELDS:
+        if any(states[name] != WHOLE for states in cut):
+            shown.append(hide(name))
+
+    def show(saw: str) -> str:
+        return reduce(lambda seen, hidden: hidden(seen), shown, saw)
+
+    # Three turns are enough for every task, and quick to search.
+    return best_plan(preset("outcome"), show=show, max_turns=3).success
 
 
 class Estimate(NamedTuple):

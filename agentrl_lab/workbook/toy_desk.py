@@ -60,7 +60,9 @@ class Bigram(nn.Module):
         return logits_BTV, logprob_BT, hidden_BTV @ self.value_head
 
 
-def collect(model: Bigram, rng: np.random.Generator, episodes: int = EPISODES) -> tuple[Batch, float]:
+def collect(
+    model: Bigram, rng: np.random.Generator, episodes: int = EPISODES
+) -> tuple[Batch, float]:
     """Some episodes, packed, and the share of right answers.
 
     Log-probabilities and values are noted for *every* token, those of the desk included: a right
@@ -162,7 +164,19 @@ def parts(model: Bigram, batch: Batch, recipe: Recipe) -> Parts:
     )  # fmt: skip
 
 
-def train(recipe: Recipe, *, updates: int = 40, epochs: int = 2, seed: int = 0) -> dict[str, list[float]]:
+def update(
+    model: Bigram, optimizer: torch.optim.Optimizer, batch: Batch, recipe: Recipe, epochs: int = 2
+) -> Parts:
+    """Some epochs over one batch, a step for each; the parts of the last one."""
+    for _ in range(epochs):
+        recipe.zero_grad(optimizer)
+        seen = parts(model, batch, recipe)
+        seen.loss.backward()
+        optimizer.step()
+    return seen
+
+
+def train(recipe: Recipe, *, updates: int = 40, seed: int = 0) -> dict[str, list[float]]:
     """Trains a fresh model; per update the share of right answers, and the value of the start."""
     model, rng = Bigram(seed), np.random.default_rng(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
@@ -172,8 +186,5 @@ def train(recipe: Recipe, *, updates: int = 40, epochs: int = 2, seed: int = 0) 
         first_B = batch.action_mask_BT.int().argmax(dim=1, keepdim=True)
         curves["success"].append(success)
         curves["value"].append(float(batch.value_old_BT.gather(1, first_B).mean()))
-        for _ in range(epochs):
-            recipe.zero_grad(optimizer)
-            parts(model, batch, recipe).loss.backward()
-            optimizer.step()
+        update(model, optimizer, batch, recipe)
     return curves
