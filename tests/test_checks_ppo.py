@@ -147,9 +147,11 @@ def changed(*pairs: tuple[str, str]) -> Callable:
     return names["right_update"]
 
 
-OLD = ("    for _ in range(epochs):\n",
-       "    _, kept, _ = model.score(batch.token_BT, TEMPERATURE)\n    for _ in range(epochs):\n")
-GRAPH = (OLD, ("policy_loss(logprob, batch.logprob_old_BT", "policy_loss(logprob, kept"))  # fmt: skip
+OLD = (
+    "    for _ in range(epochs):\n",
+    "    _, kept, _ = model.score(batch.token_BT, TEMPERATURE)\n    for _ in range(epochs):\n",
+)
+GRAPH = (OLD, ("policy_loss(logprob, batch.logprob_old_BT", "policy_loss(logprob, kept"))
 AGAIN = (("policy_loss(logprob, batch.logprob_old_BT", "policy_loss(logprob, logprob"),)
 NO_CRITIC = (("value_loss(value, old", "value_loss(value.detach(), old"),)
 NO_BASELINE = (("raw = gae(batch.reward_BT, old", "raw = gae(batch.reward_BT, 0 * old"),

@@ -27,7 +27,7 @@ from agentrl_lab.workbook.observing import (
     Estimate,
     View,
     ViewedEnv,
-    best_success,
+    best_possible,
     paired_difference,
     play_view,
     with_tools,
@@ -200,8 +200,8 @@ TICKETS = [ticket for tickets in TICKETS for ticket in tickets.values()]
         (View(message=without_rules, tools="nowhere"), 1.0),
     ],
 )
-def test_best_success_depends_on_the_two_fields_that_survive(view, success):
-    assert best_success(view, TICKETS, count_words) == pytest.approx(success, abs=1e-6)
+def test_best_possible_depends_on_the_two_fields_that_survive(view, success):
+    assert best_possible(view, TICKETS, count_words) == pytest.approx(success, abs=1e-6)
 
 
 # Differences

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from agentrl_lab.learner.advantages import gae, whiten
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.toy_desk import END, Bigram, Parts, Recipe, collect, parts, train
+from agentrl_lab.workbook.toy_desk import END, Bigram, Parts, Recipe, fixed, padded, parts
 
 Measure = Callable[[Recipe], float]
 
@@ -37,7 +36,7 @@ class Switch:
     replaced: dict[str, Any] = field(repr=False)
     """Piece of the recipe -> what stands in its place."""
     test: str
-    """Where it is caught."""
+    """File and test that catch it."""
     number: str
     """What is measured."""
     measure: Measure = field(repr=False)
@@ -63,16 +62,13 @@ class Switch:
 def mask_all(batch: Batch) -> Batch:
     """Everything after the prompt counts as the policy's."""
     place_T = torch.arange(batch.token_BT.shape[1])
-    return dataclasses.replace(
-        batch, action_mask_BT=(place_T > 0) & (place_T < batch.length_B[:, None])
-    )
+    mask_BT = (place_T > 0) & (place_T < batch.length_B[:, None])
+    return dataclasses.replace(batch, action_mask_BT=mask_BT)
 
 
 def mask_without_end(batch: Batch) -> Batch:
     """As if the end token were padding, and the mask made from ids."""
-    return dataclasses.replace(
-        batch, action_mask_BT=batch.action_mask_BT & (batch.token_BT != END)
-    )
+    return dataclasses.replace(batch, action_mask_BT=batch.action_mask_BT & (batch.token_BT != END))
 
 
 def reward_at_the_end(batch: Batch) -> Batch:
@@ -105,14 +101,6 @@ def whiten_rows(advantage_BT: Tensor, mask_BT: Tensor) -> Tensor:
 # What is measured
 
 
-def fixed() -> tuple[Bigram, Batch]:
-    """A model with a value head that says something, and a batch of it."""
-    model = Bigram(0)
-    with torch.no_grad():
-        model.value_head += torch.linspace(-0.6, 0.8, len(model.value_head))
-    return model, collect(model, np.random.default_rng(0), 16)[0]
-
-
 def of_parts(look: Callable[[Bigram, Batch, Parts], float]) -> Measure:
     """A number of one forward pass."""
 
@@ -130,6 +118,7 @@ def norm(of: Tensor, *by: Tensor) -> Tensor:
 
 
 def on_tool_tokens(model: Bigram, batch: Batch, seen: Parts) -> float:
+    """The policy's pull on what the desk writes."""
     (found_BTV,) = torch.autograd.grad(seen.policy_loss, seen.logits_BTV)
     return float(found_BTV[~batch.action_mask_BT].norm())
 
@@ -139,9 +128,7 @@ def by_padding(part: str) -> Measure:
 
     def measure(recipe: Recipe) -> float:
         model, batch = fixed()
-        wide = {n: getattr(batch, n) for n in Batch.__slots__}
-        wide = {n: F.pad(x, (0, 5)) if x.dim() == 2 else x for n, x in wide.items()}
-        pair = [getattr(parts(model, b, recipe), part) for b in (batch, Batch(**wide))]
+        pair = [getattr(parts(model, b, recipe), part) for b in (batch, padded(batch))]
         return float((pair[1] - pair[0]).abs().detach())
 
     return measure
@@ -149,9 +136,8 @@ def by_padding(part: str) -> Measure:
 
 def credit(recipe: Recipe) -> float:
     """Distance of GAE on a row with tool tokens from GAE on the row without them."""
-    reward, value, mask = (
-        torch.tensor([row]) for row in ([0.0, 9, 9, 1], [0.5, 7, 7, 0.25], [1, 0, 0, 1])
-    )
+    rows = [[0.0, 9, 9, 1]], [[0.5, 7, 7, 0.25]], [[1, 0, 0, 1]]
+    reward, value, mask = map(torch.tensor, rows)
     end, how, keep = torch.zeros(1), {"gamma": 0.5, "gae_lambda": 0.5}, mask[0].bool()
     short = gae(reward[:, keep], value[:, keep], mask[:, keep], end, **how)
     return float((recipe.gae(reward, value, mask, end, **how)[:, keep] - short).abs().max())
@@ -169,8 +155,8 @@ def after_the_end(recipe: Recipe) -> float:
 
 def gap(recipe: Recipe) -> float:
     """Whitened advantage of an episode that went well minus that of one that did not."""
-    good, bad = recipe.whiten(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]), torch.ones(2, 2))
-    return float(good.mean() - bad.mean())
+    good, bad = recipe.whiten(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]), torch.ones(2, 2)).mean(1)
+    return float(good - bad)
 
 
 def second_gradient(recipe: Recipe) -> float:
@@ -206,72 +192,65 @@ def share(name: str) -> Callable[[Recipe], float]:
 
 SWITCHES: Sequence[Switch] = (
     Switch("mask ignored", 2, "what the desk wrote is no action", {"batch": mask_all},
-           "test_losses.py::test_policy_loss_check_rejects[no_mask]",
+           "test_losses: policy_loss_check_rejects[no_mask]",
            "gradient of the policy loss on logits of tool tokens", of_parts(on_tool_tokens), 0.0,
            "It learns, later: gradient goes into guessing what the desk will say."),
     Switch("entropy over all tokens", 3, "also entropy, KL and value loss see actions only",
-           {"entropy_mask": torch.ones_like}, "test_losses.py::test_mean_entropy_leaves_padding_out",
+           {"entropy_mask": torch.ones_like}, "test_losses: mean_entropy_leaves_padding_out",
            "change of the entropy by five columns of padding", by_padding("entropy"), 0.0,
            "Nothing. The logged entropy is that of other tokens, and no curve of success tells."),
     Switch("mask from ids", 4, "a mask comes from lengths, never from ids",
-           {"batch": mask_without_end}, "test_trajectories.py::test_pack_check_rejects[mask_where_id_is_not_pad]",
+           {"batch": mask_without_end},
+           "test_trajectories: pack_check_rejects[mask_where_id_is_not_pad]",
            "share of the action tokens in the mask", share("action_mask_BT"), 1.0,
            "Success does not rise: the end of a message is written, never trained."),
     Switch("tool tokens in GAE", 10, "the recursion jumps over tool tokens",
            {"gae": gae_everywhere},
-           "test_advantages.py::test_gae_check_rejects[takes_values_of_tool_tokens]",
+           "test_advantages: gae_check_rejects[takes_values_of_tool_tokens]",
            "distance from GAE on the row without tool tokens", credit, 0.0,
            "It learns, later, and the value stays too low: credit fades over words of the desk."),
     Switch("reward on the last token", 12, "a reward belongs on the last policy token",
            {"batch": reward_at_the_end},
-           "test_trajectories.py::test_reward_on_a_tool_token_would_be_dropped_silently",
+           "test_trajectories: reward_on_a_tool_token_would_be_dropped_silently",
            "share of the reward that reaches an action", share("reward_BT"), 1.0,
            "Success falls. No error: the reward is dropped, and the entropy bonus alone is left."),
     Switch("end taken for a cut", 16, "bootstrap at a cut, not at a true end",
-           {"batch": always_bootstrap},
-           "test_advantages.py::test_gae_check_rejects[bootstraps_a_true_end]",
+           {"batch": always_bootstrap}, "test_advantages: gae_check_rejects[bootstraps_a_true_end]",
            "what is added after the end", after_the_end, 0.0,
            "Success looks healthy. The value climbs above 1, more than any episode pays."),
     Switch("discount per token", 17, "say whether gamma counts turns or tokens",
            {"turns": lambda batch: None},
-           "test_advantages.py::test_gae_check_rejects[discounts_tokens_instead_of_turns]",
+           "test_advantages: gae_check_rejects[discounts_tokens_instead_of_turns]",
            "weight of the outcome at the start of 40 tokens", whole_action, 1.0,
-           "It learns all the same: actions of three words discount little. Long ones would suffer."),
+           "It learns: actions of three words discount little. Long ones would suffer."),
     Switch("ratio without temperature", 19, "the first ratio is exactly 1", {"temperature": 1.0},
-           "test_ppo.py::test_update_first_ratio_is_one_at_the_temperature_of_the_rollout",
+           "test_ppo: update_first_ratio_is_one_at_the_temperature_of_the_rollout",
            "largest distance of a ratio from 1 before any step",
            of_parts(lambda model, batch, seen: float(seen.ratio_error.detach())), 0.0,
-           "Success stays where it was: most tokens are clipped before the first step."),
+           "Success stays where it was: half of the tokens is clipped before any step."),
     Switch("means over padding", 22, "padding dilutes nothing", {"count": Tensor.numel},
-           "test_losses.py::test_policy_loss_check_rejects[mean_over_padding]",
+           "test_losses: policy_loss_check_rejects[mean_over_padding]",
            "change of the value loss by five columns of padding", by_padding("value_loss"), 0.0,
            "Nothing. Every part of the loss shrinks alike, and Adam takes the scale out again."),
     Switch("gradients pile up", 23, "a gradient is the mean of one minibatch",
            {"zero_grad": lambda optimizer: None},
-           "test_ppo.py::test_micro_batch_size_never_changes_the_gradient",
+           "test_ppo: micro_batch_size_never_changes_the_gradient",
            "the second gradient in units of the first", second_gradient, 1.0,
            "It learns, and the value swings wide: old minibatches push on."),
     Switch("whitening per row", 24, "whiten over all action tokens together",
-           {"whiten": whiten_rows}, "test_ppo.py::test_targets_are_whitened_over_the_action_tokens_of_the_update",
+           {"whiten": whiten_rows},
+           "test_ppo: targets_are_whitened_over_the_action_tokens_of_the_update",
            "advantage of a good episode minus that of a bad one", gap, None,
-           "Success stays where it was: an episode compared with itself has neither good nor bad."),
+           "Success stays where it was: an episode alone is neither good nor bad."),
     Switch("critic without gradient", 25, "the value head has to be warmed up",
-           {"value": Tensor.detach}, "test_ppo.py::test_minibatch_gradient_equals_the_loss_written_out",
+           {"value": Tensor.detach}, "test_ppo: minibatch_gradient_equals_the_loss_written_out",
            "gradient of the value loss on the value head",
-           of_parts(lambda model, batch, seen: float(norm(seen.value_loss, model.value_head))),
-           None,
+           of_parts(lambda model, _, seen: float(norm(seen.value_loss, model.value_head))), None,
            "It learns from whitened returns alone; the value stays at 0 for ever."),
     Switch("old logprob keeps its graph", 27, "at the first step the loss is 0, its gradient not",
            {"old": lambda stored, now: now},
-           "test_losses.py::test_policy_loss_at_ratio_one_is_minus_the_mean_advantage",
+           "test_losses: policy_loss_at_ratio_one_is_minus_the_mean_advantage",
            "gradient of the policy loss at the first step",
-           of_parts(lambda model, batch, seen: float(norm(seen.policy_loss, model.output))),
-           None,
-           "Success falls. Ratio 1, KL 0, clip fraction 0: every metric of the update looks perfect."),
+           of_parts(lambda model, _, seen: float(norm(seen.policy_loss, model.output))), None,
+           "Success falls. Ratio 1, KL 0, clip fraction 0: the update looks perfect."),
 )  # fmt: skip
-
-
-def mean_curves(recipe: Recipe, seeds: Sequence[int], updates: int) -> dict[str, np.ndarray]:
-    """The curves of toy_desk.train, averaged over seeds."""
-    runs = [train(recipe, updates=updates, seed=seed) for seed in seeds]
-    return {name: np.mean([run[name] for run in runs], axis=0) for name in runs[0]}

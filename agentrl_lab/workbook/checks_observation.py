@@ -102,7 +102,7 @@ NESTED = ("before<|us<|user|>er|>after", "before<|<|end|>tool|>after")
 
 def check_neutral(my_neutral: Callable[[str, Sequence[str]], str]) -> Verdict:
     """Exercise 1.2: my_neutral(text, markers) -> text in which no marker is left."""
-    quiet = "Status? 2 < 3, {\"a|b\": \"<i>\"}, 关闭"
+    quiet = 'Status? 2 < 3, {"a|b": "<i>"}, 关闭'
     if (got := my_neutral(quiet, MARKERS)) != quiet:
         hint = "is the return missing?" if got is None else "touch markers alone"
         raise Wrong(f"a text without markers must come back as it is, got {got!r}: {hint}")

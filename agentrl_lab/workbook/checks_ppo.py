@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from agentrl_lab.learner import losses
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.breakage import SWITCHES, fixed
+from agentrl_lab.workbook.breakage import SWITCHES
 from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report
-from agentrl_lab.workbook.toy_desk import TEMPERATURE, Bigram, Recipe, update
+from agentrl_lab.workbook.toy_desk import TEMPERATURE, Bigram, Recipe, fixed, padded, update
 
 __all__ = ["check_clipped_loss", "check_gae", "check_update", "final", "judge", "report"]
 
@@ -178,7 +177,7 @@ def _probe(my_update: Update) -> None:
         raise Wrong("the advantage never uses the value: it must be GAE, not the return")
     if not _same(_moves(my_update, model, batch, epochs=1, left_over=1.0)[0], moved):
         raise Wrong("gradients are never zeroed: what was left from before moves the weights")
-    wide, said_wide = _moves(my_update, model, _padded(batch), epochs=1)
+    wide, said_wide = _moves(my_update, model, padded(batch), epochs=1)
     if not _same(wide, moved):
         raise Wrong("five columns of padding change the step: some mean runs over padding")
     if not math.isclose(said["entropy"], said_wide["entropy"], abs_tol=1e-5):
@@ -243,13 +242,6 @@ def _uses_the_value(my_update: Update, moved: dict[str, Tensor]) -> bool:
 
 def _with(batch: Batch, **changes: Tensor) -> Batch:
     return dataclasses.replace(batch, **changes)
-
-
-def _padded(batch: Batch) -> Batch:
-    wide = {n: getattr(batch, n) for n in Batch.__slots__}
-    filler = {"action_mask_BT": False, "turn_BT": -1}
-    return Batch(**{n: F.pad(x, (0, 5), value=filler.get(n, 0)) if x.dim() == 2 else x
-                    for n, x in wide.items()})  # fmt: skip
 
 
 def _same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:

@@ -124,9 +124,7 @@ def play_view(
     return collector.collect(tasks, temperature=temperature, seed=[seed])
 
 
-def best_success(
-    view: View, tickets: Iterable[Mapping[str, Any]], count: CountTokens
-) -> float:
+def best_possible(view: View, tickets: Iterable[Mapping[str, Any]], count: CountTokens) -> float:
     """The share of tasks that the best policy for the outcome can solve under a view's answers.
 
     A field that loses a part of its value in any of the tickets counts as hidden.
