@@ -17,7 +17,9 @@ import numpy as np
 
 matplotlib.use("Agg", force=False)
 from matplotlib.figure import Figure
+from PIL import Image
 
+DOTS_PER_INCH, COLOURS = 96, 48
 # Okabe and Ito's palette: tells apart for every common kind of colour blindness.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#595959"
 
@@ -30,9 +32,12 @@ class Picture:
     sentence: str
 
     def png(self) -> bytes:
-        buffer = io.BytesIO()
-        self.figure.savefig(buffer, format="png", dpi=110)
-        return buffer.getvalue()
+        """The picture in few colours: a third of the bytes, and nobody sees it."""
+        full, small = io.BytesIO(), io.BytesIO()
+        self.figure.savefig(full, format="png", dpi=DOTS_PER_INCH)
+        image = Image.open(full).convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
+        image.save(small, format="png", optimize=True)
+        return small.getvalue()
 
     def data_uri(self) -> str:
         """The picture inside the page: nothing to load."""

@@ -247,7 +247,8 @@ print(f"sign-flip p = {difference.p:.3f}")
 tenth = -0.1 * means["constant"]
 confirmed = difference.high < 0 and saved >= 0.1
 refuted = difference.low > tenth
-print("verdict:", "confirmed" if confirmed else "refuted" if refuted else "inconclusive")
+otherwise = "refuted" if refuted else "inconclusive"
+print("verdict:", "confirmed" if confirmed else otherwise)
 
 # %% [markdown]
 # By the rule that was written first: **inconclusive at this scale**. The interval still allows a
