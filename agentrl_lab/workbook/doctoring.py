@@ -17,6 +17,7 @@ import psutil
 from agentrl_lab.config import data_dir
 
 CHECKSUMS = "checksums.json"
+MADE = (CHECKSUMS, "baselines.json")
 NEEDED = ("torch", "transformers", "tokenizers", "safetensors", "gymnasium", "jsonschema")
 OPTIONAL = {"jupyterlab": "lab", "ipywidgets": "lab", "papermill": "lab", "pytest": "dev"}
 TRAINING_MB = 1500
@@ -39,11 +40,14 @@ def examine(run: Path | None = None) -> list[Finding]:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file under data/, but for the list itself."""
+    """SHA-256 of every file under data/ that runs start from; results and bands are made anew."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != CHECKSUMS and not path.name.startswith(".")
+        if path.is_file()
+        and path.name not in MADE
+        and path.parent.name != "results"
+        and not path.name.startswith(".")
     }
 
 
