@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from agentrl_lab.learner.advantages import gae, whiten
 from agentrl_lab.learner.trajectories import Batch
@@ -51,9 +50,7 @@ class Switch:
 
     def holds(self, number: float) -> bool:
         """Whether a number obeys the law."""
-        if self.lawful is None:
-            return abs(number) > 1e-4
-        return abs(number - self.lawful) < 1e-5
+        return abs(number) > 1e-4 if self.lawful is None else abs(number - self.lawful) < 1e-5
 
 
 # What is broken
@@ -146,17 +143,15 @@ def credit(recipe: Recipe) -> float:
 def after_the_end(recipe: Recipe) -> float:
     """What is added to reward - value at the last action token; mean over episodes."""
     model, batch = fixed()
-    places_BT = torch.where(batch.action_mask_BT, torch.arange(batch.token_BT.shape[1]), -1)
-    last_B = places_BT.argmax(dim=1, keepdim=True)
-    own_BT = batch.reward_BT - batch.value_old_BT
-    extra_BT = parts(model, batch, recipe).advantage_BT - own_BT
+    last_B = (batch.action_mask_BT * torch.arange(batch.token_BT.shape[1])).argmax(1, keepdim=True)
+    extra_BT = parts(model, batch, recipe).advantage_BT - batch.reward_BT + batch.value_old_BT
     return float(extra_BT.gather(1, last_B).abs().mean())
 
 
 def gap(recipe: Recipe) -> float:
     """Whitened advantage of an episode that went well minus that of one that did not."""
-    good, bad = recipe.whiten(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]), torch.ones(2, 2)).mean(1)
-    return float(good - bad)
+    both_BT = torch.tensor([[1.0, 1.0], [-1.0, -1.0]])
+    return float(torch.sub(*recipe.whiten(both_BT, torch.ones(2, 2)).mean(dim=1)))
 
 
 def second_gradient(recipe: Recipe) -> float:
@@ -172,11 +167,10 @@ def second_gradient(recipe: Recipe) -> float:
 
 def whole_action(recipe: Recipe) -> float:
     """Weight of the outcome for the first of 40 tokens of one action (gamma 0.99)."""
-    reward_BT, batch = F.pad(torch.ones(1, 1), (39, 0)), fixed()[1]
-    one = dataclasses.replace(batch, turn_BT=torch.zeros(1, 40))
-    found = recipe.gae(reward_BT, torch.zeros(1, 40), torch.ones(1, 40), torch.zeros(1),
-                       gamma=0.99, gae_lambda=1.0, turn_BT=recipe.turns(one))  # fmt: skip
-    return float(found[0, 0])
+    one = dataclasses.replace(fixed()[1], turn_BT=torch.zeros(1, 40))
+    reward_BT, nothing, ones = torch.eye(40)[-1:], torch.zeros(1, 40), torch.ones(1, 40)
+    how = {"gamma": 0.99, "gae_lambda": 1.0, "turn_BT": recipe.turns(one)}
+    return float(recipe.gae(reward_BT, nothing, ones, nothing[:, 0], **how)[0, 0])
 
 
 def share(name: str) -> Callable[[Recipe], float]:
@@ -199,8 +193,7 @@ SWITCHES: Sequence[Switch] = (
            {"entropy_mask": torch.ones_like}, "test_losses: mean_entropy_leaves_padding_out",
            "change of the entropy by five columns of padding", by_padding("entropy"), 0.0,
            "Nothing. The logged entropy is that of other tokens, and no curve of success tells."),
-    Switch("mask from ids", 4, "a mask comes from lengths, never from ids",
-           {"batch": mask_without_end},
+    Switch("mask from ids", 4, "masks come from lengths, not ids", {"batch": mask_without_end},
            "test_trajectories: pack_check_rejects[mask_where_id_is_not_pad]",
            "share of the action tokens in the mask", share("action_mask_BT"), 1.0,
            "Success does not rise: the end of a message is written, never trained."),
@@ -218,8 +211,7 @@ SWITCHES: Sequence[Switch] = (
            {"batch": always_bootstrap}, "test_advantages: gae_check_rejects[bootstraps_a_true_end]",
            "what is added after the end", after_the_end, 0.0,
            "Success looks healthy. The value climbs above 1, more than any episode pays."),
-    Switch("discount per token", 17, "say whether gamma counts turns or tokens",
-           {"turns": lambda batch: None},
+    Switch("discount per token", 17, "say what gamma counts", {"turns": lambda batch: None},
            "test_advantages: gae_check_rejects[discounts_tokens_instead_of_turns]",
            "weight of the outcome at the start of 40 tokens", whole_action, 1.0,
            "It learns: actions of three words discount little. Long ones would suffer."),
@@ -227,7 +219,7 @@ SWITCHES: Sequence[Switch] = (
            "test_ppo: update_first_ratio_is_one_at_the_temperature_of_the_rollout",
            "largest distance of a ratio from 1 before any step",
            of_parts(lambda model, batch, seen: float(seen.ratio_error.detach())), 0.0,
-           "Success stays where it was: half of the tokens is clipped before any step."),
+           "Success stays where it was: half of the ratios is outside the clip before any step."),
     Switch("means over padding", 22, "padding dilutes nothing", {"count": Tensor.numel},
            "test_losses: policy_loss_check_rejects[mean_over_padding]",
            "change of the value loss by five columns of padding", by_padding("value_loss"), 0.0,

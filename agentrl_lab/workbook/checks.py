@@ -11,6 +11,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
@@ -120,7 +121,7 @@ def _expect(got: Any, wanted: Any, case: str, mistakes: Mapping[str, Any]) -> No
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+    if isinstance(a, Number) and isinstance(b, Number):  # numpy's numbers are some too
         return abs(a - b) < 1e-6
     return type(a) is type(b) and a == b
 

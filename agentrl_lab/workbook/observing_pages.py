@@ -60,7 +60,7 @@ def blocks_page(blocks: Sequence[Block]) -> Page:
         text = html.escape(block.text) or "<i>here the policy writes</i>"
         boxes.append(
             f'<div style="border-left:6px solid {colour};padding:2px 8px;margin:4px 0">'
-            f"<b>{word}</b> · {block.tokens} tokens<br>"
+            f"<b>{word}</b> · {block.tokens} token{'s' * (block.tokens > 1)}<br>"
             f'<span style="{MONO}">{text}</span></div>'
         )
     parts = ", ".join(f"{BLOCKS[b.role][0]} {b.tokens}" for b in blocks)
@@ -137,7 +137,7 @@ def ranges(series: Mapping[str, Mapping[str, Estimate | Rate]], label: str) -> P
         axes.plot([e.value for e in ends], rows, mark, color=colour, label=word, markersize=6)
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
     axes.grid(axis="x", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

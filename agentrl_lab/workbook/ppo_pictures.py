@@ -42,8 +42,8 @@ def moved_tokens(
         axes.set_title(name, fontsize=10, loc="left")
         top = int(np.abs(change).argmax())
         words.append(
-            f"{name}: {int((change > 0).sum())} of {len(tokens)} tokens became likelier, the "
-            f"largest change is {change[top]:+.2f} on '{tokens[top]}' (from {before[top]:.2f})"
+            f"{name}: {int((np.abs(change) > 0.01).sum())} of {len(tokens)} tokens moved by more "
+            f"than 0.01, furthest '{tokens[top]}' from {before[top]:.2f} to {after[top]:.2f}"
         )
     return Picture(figure, "; ".join(words) + ".")
 

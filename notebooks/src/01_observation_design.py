@@ -23,7 +23,7 @@
 # *Before this*: 00 (what the task is). *Runtime*: about a minute on 2 CPU cores.
 #
 # ```
-#   rules │ tools │ conversation so far │ request ──► policy ──► action ──► ticket desk
+#   rules │ tools │ request │ conversation so far ──► policy ──► action ──► ticket desk
 #         (you are here: all that stands before the arrow)                      │
 #                   ▲                                                           │
 #                   └────────── answer, cut to a budget ◄───────────────────────┘
@@ -40,6 +40,7 @@ from collections import defaultdict
 
 from agentrl_lab.learner.evaluation import rate
 from agentrl_lab.learner.policy import load_policy
+from agentrl_lab.learner.tokenization import common_prefix
 from agentrl_lab.records import Message, Split, TaskKind
 from agentrl_lab.workbook import checks, checks_observation, cutting, widgets
 from agentrl_lab.workbook import observing as ob
@@ -80,7 +81,7 @@ prompts = {
     for number, stage in enumerate(episode.stages, start=1)
 }
 real_text = widgets.explore(
-    lambda prompt: pages.blocks_page(prompts[prompt]), prompt=list(prompts)
+    lambda prompt: pages.blocks_page(prompts[prompt]), prompt=list(prompts)[::-1]
 )
 real_text
 
@@ -93,9 +94,10 @@ print(largest.reveal(max(written, key=written.get)))
 
 # %% [markdown]
 # - **The bars grow to the right only.** Each prompt begins with the whole prompt of the turn
-#   before; nothing in it is moved or cut again. The model reads on instead of starting over, and an
-#   episode is one sequence of tokens, from the first message to `reply`. That sequence is scored as
-#   a whole: the query and the update are two separate decisions in it.
+#   before; nothing in it is moved or cut again. The model reads on instead of starting over (from
+#   the thin stripe at the right end on, it writes), and an episode is one sequence of tokens, from
+#   the first message to `reply`. That sequence is scored as a whole: the query and the update are
+#   two separate decisions in it.
 # - **Rules and tools are paid for in every turn**, and the desk's answers are what grows. A limit
 #   on the context is met by the answers first, so they are the ones to cut.
 #
@@ -114,9 +116,9 @@ print(f"{two} alone: {count(two)} tokens")
 
 # %% [markdown]
 # The chapter cuts every answer to a budget: at most 200 tokens, for a model much larger than ours.
-# We allow 48. There are two blunt ways to cut, at the end or at the beginning of the text, and one
-# careful way, **by field**: values are given up in an order of importance, and their names stay,
-# under `more`.
+# We allow 48. Two blunt ways to cut keep the start of the text, or its end. The careful way is **by
+# field**: field names, status values and errors come first, other values are given up in an order
+# of importance, and their names stay, under `more`.
 #
 # Move the budget. Then let the API sort its fields by name, as many do.
 
@@ -139,15 +141,21 @@ ORDERS = ["as the API sends them", "sorted by name"]
 survivors = widgets.explore(what_survives, budget=(16, 340, 4, 48), fields=ORDERS)
 survivors
 
+# %% tags=["nbval-check-output"]
+sent, by_name = ORDERS
+for budget, order in ((48, sent), (48, by_name), (200, by_name), (32, sent)):
+    print(f"{budget} tokens, fields {order}")
+    print("  " + what_survives(budget, order).sentence)
+
 # %% [markdown]
-# The same moves in Python: `survivors.set(budget=32)`. Try three places.
+# The cell above makes four such moves in Python; `survivors.set(budget=32)` moves the slider.
 #
 # - **48, as the API sends them.** By field, five values survive and every name. The start of the
 #   text keeps even more values, `status` and `paid` among them. The end keeps a piece of the
 #   history, without its name.
 # - **48, sorted by name.** The column *by field* is as before. The start now loses `status` and
-#   `paid`, and has lost them at 200 as well, for the long history stands in front. So the blunt cut
-#   was not good; it was lucky with the order.
+#   `paid`, and has lost them at 200 as well, for the long history stands in front; the end, useless
+#   before, keeps both. So a blunt cut is not good or bad; it is lucky with the order or not.
 # - **32, as the API sends them.** Here the id and the names of the rest take more than there is.
 #   Our summary gives up all but the id, and the blunt cut keeps `status` and `paid`. A rule that is
 #   right at 48 may be wrong at 32: look at what survives before you believe a rule, ours too.
@@ -237,9 +245,9 @@ for name in ("as trained", *BLOCKS):
 
 # %% [markdown]
 # First, **what did not matter**. Without the rules or without the tools, success hardly moves, and
-# the interval includes 0. The policy has both by heart, since they were the same in every episode
-# it learned from. That is no advice to leave them out. An agent that meets new tools has nothing
-# else to go by.
+# the interval includes 0. Both were the same in every episode it learned from, so it can have them
+# by heart. That is no advice to leave them out. An agent that meets new tools has nothing else to
+# go by.
 #
 # **Order mattered.** Every token is there when the tools stand behind the request, and success
 # falls all the same. The chapter warns that the model may forget its tools then. Ours does not:
@@ -266,9 +274,7 @@ outcome = preset("outcome")
 everything = best_plan(outcome, max_turns=3)
 print(f"best return with everything: {everything.value:+.2f}")
 for name, worth in value_of_information(outcome, max_turns=3).items():
-    print(
-        f"without {name:<7} {everything.value - worth:+.2f}, so its worth is {worth:.2f}"
-    )
+    print(f"without {name:<7} {everything.value - worth:+.2f}, worth {worth:.2f}")
 right = defaultdict(set)
 for each in (make_task(Split.TRAIN, 0, n) for n in range(2000)):
     found = each.tickets.get(each.ticket_id, {})
@@ -280,16 +286,16 @@ print(f"and in {several} of these the right answer is not always the same")
 
 # %% [markdown]
 # The two fields are worth a good part of the whole return. The query is worth more than both
-# together, for it also tells whether there is such a ticket. The other nine fields are worth
-# nothing at this desk: wish, status and payment fix the right answer in each of 2000 tasks. Most of
-# the tokens of the raw answer were spent on them.
+# together: the rest is the worth of the error that says that there is no such ticket. The other
+# nine fields are worth nothing at this desk: wish, status and payment fix the right answer in each
+# of 2000 tasks. Most of the tokens of the raw answer were spent on them.
 #
 # Now hold each way of showing the answer against the oracle: how many tasks *could* be solved from
 # what it shows, and how many did our policy solve?
 
 # %% tags=["nbval-ignore-output"]
 played = [make_task(Split.VALIDATION, 0, n) for n in range(20)]
-TICKETS = [raw for each in played for raw in each.tickets.values()]
+TICKETS = [answer for each in played for answer in each.tickets.values()]
 SHOWN = {"by field, 48": ob.View()} | ANSWERS
 hits = success["greedy"] | {"by field, 48": success["greedy"]["as trained"]}
 limits = {name: ob.best_possible(view, TICKETS, count) for name, view in SHOWN.items()}
@@ -303,9 +309,10 @@ widgets.show(pages.ranges(points, "success (share of tasks)"))
 # Two kinds of failure look the same from outside, and this picture parts them:
 #
 # - **Start kept at 48, by field at 200**: the best policy would solve everything. Nothing that
-#   matters is lost. The form is new to ours, and training could teach it.
+#   matters is lost. The form is new to ours; training on it has all it needs.
 # - **End kept, by field at 16 and 24**: even the best policy fails at nearly half. The information
-#   is gone, and no training brings it back.
+#   is gone, and no training brings it back. With the end kept, ours comes near that limit: it loses
+#   what any policy would lose.
 #
 # ## 5 · When is looking worth nothing?
 #
@@ -328,8 +335,8 @@ for name, calls in (("looks first", chapter.HONEST), ("never looks", BLIND)):
     print(f"printed environment, {name}: reward {reward}")
 
 # %% [markdown]
-# Nothing, and the best plan does not look. The oracle finds the shortcut that training would find,
-# and the reward does not object. There is a second trap behind it. A usual test for cheating
+# Nothing, and the best plan does not look. The oracle finds a shortcut that training is free to
+# find, and the reward does not object. There is a second trap behind it. A usual test for cheating
 # tampers with tool results and expects success to fall. In this world it would not fall for a
 # perfect policy, and the test would accuse it of memorising. Ask first what looking is *worth*: at
 # our desk 1.14, by the table above, since the same words hide several kinds of tasks.
@@ -346,8 +353,9 @@ answer = cutting.as_json({"ticket_id": "S1001", "paid": False, "subject": subjec
 library = policy.tokenizer.tokenizer
 glued = library.encode(f"<|tool|>{answer}<|end|><|assistant|>")
 careful = policy.tokenizer.after_action(Message("tool", answer), ended=True)
+at = common_prefix([glued, careful])  # they part at the marker
 for name, ids in (("glued", glued), ("neutralised", careful)):
-    start = library.decode(ids[:12]).count  # placeholder
+    part = ids[at - 2 : at + 6]
     print(f"{name:<11} ids    {part}")
     print(f"{'':<11} tokens {[library.decode([i]) for i in part]}")
 
@@ -359,6 +367,7 @@ read_back = {
 speakers = widgets.explore(
     lambda prompt: pages.blocks_page(read_back[prompt]), prompt=list(read_back)
 )
+print("neutralised:", pages.blocks_page(read_back["neutralised"]).sentence)
 speakers
 
 # %% [markdown]
