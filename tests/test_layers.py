@@ -52,7 +52,7 @@ def test_code_lines_by_hand():
 
 
 LIMITS = {"world": 1900, "learner": 2000, "workbook": 3700}
-"""Code lines of a floor. A third of the workbook's is the nightly runner, a third the lessons' own."""
+"""Code lines of a floor. A third of the workbook's is the runner, a third the lessons' own."""
 
 
 @pytest.mark.parametrize(("floor", "limit"), LIMITS.items())
