@@ -71,12 +71,16 @@ def test_resume_after_any_update_gives_the_same_bits(tmp_path, small_policy, don
     whole, _ = run(tmp_path / "whole", small_policy)
     cut = training.start_run(tmp_path / "cut", small(small_policy))
 
-    def stop(row):
-        if row["update"] == done + 1:
-            raise KeyboardInterrupt  # after the metrics are written, before the checkpoint
+    save = cut._checkpoint
 
+    def stop():
+        if cut.progress.update == done + 1:
+            raise KeyboardInterrupt  # after the metrics are written, before the checkpoint
+        save()
+
+    cut._checkpoint = stop
     with pytest.raises(KeyboardInterrupt):
-        cut.fit(stop)
+        cut.fit()
     cut.run.release()
     again = training.resume_run(tmp_path / "cut")
     assert again.progress.update == done  # CKP-04: the next update is done + 1, none twice
