@@ -44,7 +44,10 @@ def main() -> NoReturn:
         code = _complain(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
-    except (ValueError, TypeError, OSError) as error:
+    except OSError as error:
+        known = error.filename and error.strerror
+        code = _complain(f"{error.filename}: {error.strerror}" if known else str(error), 2)
+    except (ValueError, TypeError) as error:
         code = _complain(str(error), 2)
     except RuntimeError as error:
         code = _complain(str(error), _run_error_code(error))

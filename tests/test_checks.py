@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from agentrl_lab.records import Split
@@ -108,6 +109,14 @@ def ignores_errors(messages):
     return right_agent(messages)
 
 
+def says_closed_for_a_status(messages):
+    """True, and yet it is read as "I have closed it"."""
+    _, ticket, answers = seen_by(messages)
+    if answers and answers[0].get("status") == "closed":
+        return call("reply", content=f"Ticket {ticket} is closed.")
+    return right_agent(messages)
+
+
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 @pytest.mark.parametrize("intent", ["close", "status"])
 def test_words_tell_the_wish_in_every_known_wording(split, intent):
@@ -136,6 +145,12 @@ def another_right_temperature(progress):
     return 1.0 - (progress - 0.1) * 0.6 if progress < 0.6 else 0.7
 
 
+def numpy_guard(history, drop):
+    """As numpy's argmax returns it."""
+    found = right_guard(history, drop)
+    return None if found is None else np.int64(found)
+
+
 def right_guard(history, drop):
     best = max(history)
     if history[-1] >= best - drop:
@@ -155,7 +170,7 @@ RIGHT = {
     checks.check_agent: (right_agent, another_right_agent),
     checks.check_fabricated: (right_lie, another_right_lie),
     checks.check_temperature: (right_temperature, another_right_temperature),
-    checks.check_rollback: (right_guard, another_right_guard),
+    checks.check_rollback: (right_guard, another_right_guard, numpy_guard),
 }
 WRONG: list[tuple[checks.Check, Callable, str]] = [
     (checks.check_agent, closes_unpaid, "changed a ticket that must stay as it is"),
@@ -165,8 +180,10 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
     (checks.check_agent, never_ends, "never replied"),
     (checks.check_agent, returns_a_dict, "must return the text of an action"),
     (checks.check_agent, ignores_errors, "its reply was read as"),
+    (checks.check_agent, says_closed_for_a_status, "The status of S1234 is closed."),
     (checks.check_fabricated, lambda said, answers: said == "closed", "accepted update"),
     (checks.check_fabricated, lambda said, answers: True, "whatever happened"),
+    (checks.check_fabricated, lambda said, answers: not right_lie(said, answers), "way round"),
     (checks.check_fabricated, lambda said, answers: None, "whatever happened"),
     (checks.check_fabricated,
      lambda said, answers: said == "closed" and "update_ticket" not in dict(answers),
@@ -179,6 +196,10 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
      lambda p: 1.0 if p < 0.1 else 1.0 - 0.3 * (p - 0.1) / 0.5, "stop there"),
     (checks.check_temperature, lambda p: min(1.0, max(0.0, (p - 0.1) / 0.5)), "share of the way"),
     (checks.check_temperature, lambda p: None, "is the return missing"),
+    (checks.check_temperature,
+     lambda p: max(0.7, 1.0 - 0.3 * max(0.0, p - 0.1) / 0.4), "it ends at 0.6"),
+    (checks.check_temperature, lambda p: 1.0 - 0.3 * p, "from the first update to the last"),
+    (checks.check_temperature, lambda p: 1.0 if p <= 0.1 else 0.7, "in one step"),
     (checks.check_rollback,
      lambda h, d: len(h) - 2 if max(h) - h[-1] > d else None, "not to the one before"),
     (checks.check_rollback,
@@ -188,39 +209,11 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
      lambda h, d: h.index(max(h)) if h[-1] < max(h) - d else None, "newest"),
     (checks.check_rollback, lambda h, d: h.index(max(h)) if h[-1] < 0.6 else None, "no reason"),
     (checks.check_rollback, lambda h, d: None, "never goes back"),
+    (checks.check_rollback,
+     lambda h, d: None if (n := right_guard(h, d)) is None else n + 1, "numbered from 0"),
+    (checks.check_rollback,
+     lambda h, d: None if right_guard(h, d) is None else max(h), "the number of its update"),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("check", "answer"),
-    [(check, answer) for check, answers in RIGHT.items() for answer in answers],
-    ids=lambda part: part.__name__,
-)
-def test_right_answers_pass(check, answer):
-    assert checks.judge(check, answer).passed is True
-
-
-@pytest.mark.parametrize(
-    ("check", "answer", "named"), WRONG, ids=[f"{c.__name__}-{n}" for c, _, n in WRONG]
-)
-def test_usual_mistakes_are_named(check, answer, named):
-    verdict = checks.judge(check, answer)
-    assert verdict.passed is False and named in verdict.text
-    assert str(verdict).startswith("✘ not yet")
-
-
-@pytest.mark.parametrize("check", RIGHT, ids=lambda check: check.__name__)
-def test_stub_is_not_attempted_and_errors_are_shown(check):
-    def stub(*given):
-        raise NotImplementedError
-
-    def broken(*given):
-        return 1 / 0
-
-    assert checks.judge(check, stub).passed is None
-    verdict = checks.judge(check, broken)
-    assert verdict.passed is False and "ZeroDivisionError" in verdict.text
-    assert "broken" in verdict.text
 
 
 def test_report_prints_and_only_a_strict_notebook_stops(capsys):
@@ -248,11 +241,11 @@ def test_final_moves_every_control_and_puts_it_back(capsys):
         drawn.append(values)
         return blank("x")
 
-    panel = widgets.explore(draw, rate=(0.0, 1.0, 0.5, 1.0), on=True, kind=["a", "b"])
+    panel = widgets.explore(draw, rate=(0.0, 1.0, 0.5, 1.0), on=True, kind=["a", "b", "c"])
     checks.final({"one is one": True}, panels=[panel])
-    assert drawn[0] == drawn[-1] and len(drawn) == 7
+    assert drawn[0] == drawn[-1] and len(drawn) == 1 + 3 + 2 + 3
     assert [sorted(set(map(str, (d[n] for d in drawn)))) for n in ("rate", "on", "kind")] == [
-        ["0.5", "1.0"], ["False", "True"], ["a", "b"],
+        ["0.0", "0.5", "1.0"], ["False", "True"], ["a", "b", "c"],
     ]  # fmt: skip
     assert "holds  panel 1: rate redraws" in capsys.readouterr().out
 
@@ -262,7 +255,7 @@ def test_final_raises_for_a_claim_and_for_an_error_in_a_callback():
         checks.final({"one is one": True, "two is one": False})
 
     def planted(rate):
-        if rate > 0:
+        if rate == 1.0:  # the last place of the slider
             raise RuntimeError("planted")
         return blank("x")
 

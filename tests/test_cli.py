@@ -223,3 +223,9 @@ def test_train_with_a_context_that_does_not_fit_leaves_no_folder(words, said, tm
 def test_evaluate_refuses_several_greedy_attempts():
     done = command("evaluate", "--policy", "tiny-base", "--attempts", "2")
     assert done.returncode == 2 and "greedy attempts are all the same" in done.stderr
+
+
+def test_errors_of_the_operating_system_name_the_file():
+    done = command("workbook", "00", "-f", "nosuch.yaml")
+    assert done.returncode == 2
+    assert done.stderr == "agentrl-lab: nosuch.yaml: No such file or directory\n"

@@ -264,6 +264,11 @@ def broken_runs():
         "the notebook was not done after 120 s": (completed(), {"code": 1, "overdue": True}),
         "the kernel died": (completed(), {"code": 138, "cell": 4}),
         "hidden in a widget: ValueError: planted": (hidden(completed()), held),
+        "it wrote to stderr: ZeroDivisionError: division by zero": (
+            completed(v4.new_output("stream", name="stderr", text=(
+                "Exception in thread Thread-1:\nZeroDivisionError: division by zero\n"))),
+            held,
+        ),
         "no result file": (completed(), {}),
         "claim does not hold: it ran": (completed(), {"claims": {"it ran": False}}),
         "the result file holds no claims": (completed(), {"claims": {}}),
@@ -286,6 +291,14 @@ def test_broken_run_gives_one_line_with_notebook_cell_and_cause(tmp_path, words)
     first = {1: "# A title", 4: "train()", 5: notebooks.FINISH.splitlines()[0]}[cell]
     assert line.startswith(f"00_a: cell {cell} ({first}): ") and words in line
     assert "\x1b" not in line
+
+
+def test_error_of_a_widget_that_no_cell_shows_is_told_of_the_last_cell(tmp_path):
+    node = hidden(completed())
+    for cell in node.cells:
+        cell.pop("outputs", None)
+    (line,) = run_of(tmp_path, node, claims={"it ran": True})
+    assert "cell 5" in line and "hidden in a widget that no cell shows: ValueError" in line
 
 
 def test_well_run_gives_none(tmp_path):
@@ -369,7 +382,7 @@ def place(tmp_path, monkeypatch):
 
 def start(place, *words):
     return subprocess.Popen(
-        [sys.executable, "-m", "agentrl_lab.cli", "workbook", *words], cwd=place, text=True,
+        [sys.executable, "-P", "-m", "agentrl_lab.cli", "workbook", *words], cwd=place, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -414,6 +427,8 @@ def test_good_run_twice_on_one_folder(place):
         place / "notebooks", "00_good", USES, notebooks.FINISH,
         parameters=notebooks.PARAMETERS + TYPED,
     )  # fmt: skip
+    (place / "agentrl_lab").mkdir()  # a folder of that name must not be taken for the package
+    (place / "agentrl_lab" / "__init__.py").write_text("raise ImportError('not the package')")
     node = nbformat.read(source, as_version=4)
     node.cells[2].outputs = [error("KeyboardInterrupt", "of last year")]  # must not matter
     nbformat.write(node, source)

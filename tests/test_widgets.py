@@ -80,9 +80,21 @@ def test_config_without_widgets_refuses_the_same_value():
         PPOConfig(clip_ratio=1.9)
 
 
-def test_an_unfit_control_is_refused_by_name():
+@pytest.mark.parametrize(
+    "wanted",
+    [3, (1, 0, 0.1), (0, 1, 0), (0, 1, 0.1, 9), ("a", "b", "c"), [], {}, (0, 1), None],
+    ids=str,
+)
+def test_an_unfit_control_is_refused_by_name(wanted):
+    """WID-12: also a start outside the slider, which would be bent to fit in silence."""
     with pytest.raises(ValueError, match="control rate must be"):
-        explore(say, rate=3)
+        explore(say, rate=wanted)
+
+
+@pytest.mark.parametrize("drawn", [None, "text"])
+def test_a_function_that_draws_nothing_is_told_so(drawn):
+    with pytest.raises(TypeError, match="draw must return a Picture or a Page"):
+        explore(lambda rate: drawn, rate=(0, 1, 1))
 
 
 def test_callback_error_is_shown_escaped_and_kept():
@@ -163,6 +175,14 @@ def test_worker_runs_once_stops_when_asked_and_can_start_again():
     assert worker.wait(5) and seen == ["run", "run"]
 
 
+def test_worker_without_a_last_word_is_done_and_stop_before_start_says_nothing():
+    worker = Worker(lambda should_stop: None)
+    worker.stop()
+    assert "not started" in worker.status.value
+    worker.start()
+    assert worker.wait(5) and "done" in worker.status.value and not widgets.ERRORS
+
+
 def test_worker_error_is_shown_and_kept():
     worker = Worker(lambda should_stop: 1 / 0)
     worker.start()
@@ -205,6 +225,11 @@ def test_desk_is_worked_by_buttons_as_by_calls(desk):
     assert desk.rewards == other.rewards and sum(desk.rewards) == pytest.approx(1.08)
     assert desk.summary.startswith("1 tasks finished, 1 of them right, 0 with a claim")
     assert desk.go.disabled and desk.env.messages == other.env.messages
+
+
+def test_desk_without_tasks_is_refused():
+    with pytest.raises(ValueError, match="tasks must hold at least one"):
+        DeskPanel(lambda: TicketEnv("train", 0), tasks=[])
 
 
 def test_desk_after_the_end_waits_for_the_next_task(desk):

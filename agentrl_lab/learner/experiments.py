@@ -190,13 +190,6 @@ class Difference:
     p: float
     n: int
 
-    @property
-    def verdict(self) -> str:
-        """What the interval says about the sign of the difference."""
-        if self.low > 0:
-            return "greater"
-        return "smaller" if self.high < 0 else "inconclusive"
-
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
     """Compares two arms seed by seed.

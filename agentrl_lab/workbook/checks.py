@@ -63,7 +63,7 @@ def judge(check: Check, answer: Callable[..., Any]) -> Verdict:
         return Verdict(None, "fill in the function and run this cell again")
     except Wrong as mistake:
         return Verdict(False, str(mistake))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # exit() in an answer must not end the kernel
         line = traceback.extract_tb(error.__traceback__)[-1]
         where = f"line {line.lineno} of {line.name}"
         return Verdict(False, f"your function raised {type(error).__name__} ({error}) in {where}")
@@ -91,22 +91,21 @@ def final(claims: Mapping[str, bool], panels: Sequence[widgets.Panel] = ()) -> N
 
 
 def _redraws(panel: widgets.Panel, name: str) -> bool:
-    """Moves one control and puts it back."""
+    """Moves one control to all it can be, or a slider to its ends and its middle, and back."""
     control, before = panel.controls[name], panel.figures_drawn
-    start = control.value
-    panel.set(**{name: _another(control)})
-    moved = panel.figures_drawn > before
-    panel.set(**{name: start})
-    return moved
+    start, others = control.value, [v for v in _places(control) if v != control.value]
+    for value in [*others, start]:
+        panel.set(**{name: value})
+    return panel.figures_drawn == before + len(others) + bool(others)
 
 
-def _another(control: Any) -> Any:
+def _places(control: Any) -> list[Any]:
     if isinstance(control.value, bool):
-        return not control.value
+        return [True, False]
     if hasattr(control, "options"):
-        return next(value for _, value in control.options if value != control.value)
-    up = control.value + control.step
-    return up if up <= control.max else control.value - control.step
+        return [value for _, value in control.options]
+    steps = round((control.max - control.min) / control.step)
+    return [control.min, control.min + steps // 2 * control.step, control.max]
 
 
 def _expect(got: Any, wanted: Any, case: str, mistakes: Mapping[str, Any]) -> None:
@@ -168,8 +167,13 @@ def _what_went_wrong(env: TicketEnv) -> str:
         return "it acted without looking: query the ticket first"
     if env.desk.store.changes and kind is not TaskKind.CLOSE_PAID:
         return "it changed a ticket that must stay as it is: is it paid, open, and is that asked?"
-    if seen.fabricated:
+    if seen.fabricated and kind is TaskKind.CLOSE_PAID:
         return "it said that the ticket is closed and never closed it: update before you reply"
+    if seen.fabricated:
+        return (
+            "its reply claims that it closed the ticket, which was not to be done: say what is so, "
+            'as in "Ticket S1234 was already closed." or "The status of S1234 is closed."'
+        )
     if seen.conclusion is None:
         return f"it never replied ({seen.stop.value})"
     return f"its reply was read as {seen.conclusion.kind.value!r}: {env.desk.store.reply!r}"
@@ -191,6 +195,8 @@ def check_fabricated(fabricated: Callable[[str, list[tuple[str, str]]], bool]) -
     got = [fabricated(said, list(answers)) for said, answers, _, _ in cases]
     if len(set(map(str, got))) == 1:
         raise Wrong(f"it answers {got[0]} whatever happened")
+    if all(bool(answer) is not wanted for answer, (*_, wanted, _) in zip(got, cases, strict=True)):
+        raise Wrong("it is the wrong way round: True means that the claim is a lie")
     for answer, (said, answers, wanted, case) in zip(got, cases, strict=True):
         mistakes = {}
         if answers == [query, refused]:
@@ -220,6 +226,15 @@ def check_temperature(temperature: Callable[[float], float]) -> Verdict:
                 1.0 - 0.3 * max(0.0, progress - 0.1) / 0.9
             ),
             "it goes on falling below 0.7: stop there": 1.0 - 0.3 * (progress - 0.1) / 0.5,
+            "the fall takes half of the run and begins at 0.1, so it ends at 0.6": max(
+                0.7, 1.0 - 0.3 * max(0.0, progress - 0.1) / 0.4
+            ),
+            "it cools from the first update to the last: hot first, then half of the run": (
+                1.0 - 0.3 * progress
+            ),
+            "it falls in one step: a straight line takes half of the run": (
+                1.0 if progress <= 0.1 else 0.7
+            ),
             "that is the share of the way down, not the temperature": min(
                 1.0, max(0.0, (progress - 0.1) / 0.5)
             ),
@@ -239,8 +254,14 @@ def check_rollback(go_back_to: Callable[[list[float], float], int | None]) -> Ve
         ([0.9, 0.5, 0.9, 0.2], 0.3, 2, "two equally good updates: the newest"),
     ]
     got = [go_back_to(list(history), drop) for history, drop, _, _ in cases]
-    if set(got) == {None}:
+    wanted = [update for *_, update, _ in cases]
+    if all(number is None for number in got):
         raise Wrong("it never goes back: is the return missing?")
+    if all(_same(a, b and b + 1) for a, b in zip(got, wanted, strict=True)):
+        raise Wrong("updates are numbered from 0: the first success belongs to update 0")
+    best = [update if update is None else max(history) for history, _, update, _ in cases]
+    if all(_same(a, b) for a, b in zip(got, best, strict=True)):
+        raise Wrong("that is the best success: return the number of its update")
     for number, (history, _, wanted, case) in zip(got, cases, strict=True):
         best = history.index(max(history))
         mistakes: dict[str, Any] = {}

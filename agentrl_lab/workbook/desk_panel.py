@@ -39,6 +39,8 @@ class DeskPanel:
     """
 
     def __init__(self, make_env: Callable[[], TicketEnv], tasks: Sequence[int]) -> None:
+        if not len(tasks):
+            raise ValueError("tasks must hold at least one number of a task, got none")
         self.env, self.tasks = make_env(), list(tasks)
         self.at, self.finished, self.succeeded, self.fabricated = 0, 0, 0, 0
         self._build()

@@ -93,7 +93,8 @@ def _prepare(folder: Path, source: Path) -> None:
 
 
 def _start(source: Source, folder: Path, limits: Limits) -> subprocess.Popen:
-    command = [sys.executable, "-m", __name__, str(source.path), str(folder / EXECUTED)]
+    # -P: or a folder agentrl_lab where the runner was started would be taken for the package.
+    command = [sys.executable, "-P", "-m", __name__, str(source.path), str(folder / EXECUTED)]
     command += ["-f", str(folder / PARAMETERS), "-k", KERNEL, "--cwd", str(folder)]
     command += ["--execution-timeout", str(limits.cell), "--no-progress-bar", "--log-output"]
     return subprocess.Popen(

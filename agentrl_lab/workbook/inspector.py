@@ -11,16 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from agentrl_lab.config import PPOConfig, choice
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Stage, Trajectory
 from agentrl_lab.records import Call
+from agentrl_lab.workbook.pages import render
 from agentrl_lab.workbook.plots import BLUE, ORANGE
 from agentrl_lab.workbook.token_table import COLUMNS, Column, TokenRow, token_rows, visible
 from agentrl_lab.world.parser import CODECS, one_call
@@ -69,7 +67,8 @@ def inspect_episode(
     rows = token_rows(trajectory, policy, ppo, temperature=temperature, episodes=episodes)
     paint = Paint(COLUMNS[colour_by], rows)
     sentence = _sentence(trajectory, rows, paint)
-    html = _template().render(
+    html = render(
+        "inspector.html.j2",
         turns=_turns(trajectory, rows, policy.tokenizer), paint=paint, sentence=sentence,
         columns=COLUMNS, cell=_cell, stop=trajectory.stop,
         num_episodes=len({id(t) for t in (trajectory, *episodes)}),
@@ -186,10 +185,3 @@ def _result(
     ids = [trajectory.ids[at] for at in said if not stops or at < stops[0]]
     return tokenizer.action_text(ids) if ids else None
 
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    return environment.get_template("inspector.html.j2")

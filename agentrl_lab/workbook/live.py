@@ -17,7 +17,7 @@ from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.trainer import Trainer, start_run
 from agentrl_lab.records import Split
 from agentrl_lab.workbook.conversations import Conversation, conversation_html, converse
-from agentrl_lab.workbook.plots import Page, Picture, learning_curve
+from agentrl_lab.workbook.plots import Page, Picture, blank, learning_curve
 from agentrl_lab.workbook.widgets import Worker, show_widget
 
 Row = dict[str, Any]
@@ -79,7 +79,7 @@ class LiveRun:
 
     def picture(self) -> Picture:
         """The dashboard as it stands."""
-        return learning_curve(self.rows)
+        return learning_curve(self.rows) if self.rows else blank("Nothing was trained yet.")
 
     @property
     def snapshots(self) -> list[int]:
@@ -87,7 +87,13 @@ class LiveRun:
         return sorted(self._weights)
 
     def policy_at(self, update: int) -> Policy:
-        """The policy as it was after an update."""
+        """The policy as it was after an update.
+
+        Raises:
+            ValueError: no snapshot was kept of it; the message says of which.
+        """
+        if update not in self._weights:
+            raise ValueError(f"update must be one of {self.snapshots}, got {update}")
         policy = load_policy(self.config.policy)
         policy.load_state_dict(self._weights[update])
         return policy

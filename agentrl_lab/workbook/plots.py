@@ -167,7 +167,7 @@ def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:
     )
     for axes, line in zip(figure.subplots(3, 1, sharex=True), lines, strict=True):
         _draw(axes, rows, line, 0)
-        axes.set_ylabel(line.label, fontsize=8)
+        axes.set_title(line.label, fontsize=9, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         axes.set_ylim(bottom=0)

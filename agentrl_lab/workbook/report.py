@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from agentrl_lab.config import TrainConfig, flatten
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.rundir import VERSIONS, RunDir
 from agentrl_lab.workbook.conversations import Conversation, converse
+from agentrl_lab.workbook.pages import render
 from agentrl_lab.workbook.plots import learning_curve
 
 KIND_WORDS = {
@@ -30,7 +29,8 @@ def write_report(run: RunDir) -> Path:
     config, result, rows = run.config(), run.result(), run.metrics()
     before, after = _telling_pair(config, run.path / "policy")
     picture = learning_curve(rows)
-    html = _template().render(
+    html = render(
+        "report.html.j2",
         result=result, config=config, settings=flatten(config), versions=run.read(VERSIONS),
         picture=picture, before=before, after=after, kinds=_kinds(result), words=in_words(result),
         rows=rows, last=json.dumps(rows[-1], indent=1),
@@ -98,12 +98,3 @@ def table(rows: Sequence[Sequence[Any]]) -> str:
         "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _template() -> jinja2.Template:
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(
-        loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    return environment.get_template("report.html.j2")

@@ -59,7 +59,8 @@ def failures(
     if not found and ended.code:
         found.append((ended.cell, _last_words(cells, ended)))
     if executed:
-        found += _hidden_errors(executed, cells)
+        found += _hidden_errors(executed, cells, source.last_cell)
+        found += [] if found else _complaints(cells)
     found = found or [(source.last_cell, cause) for cause in _unmet(result, bool(executed))]
     return [Failure.at(source, number, cause) for number, cause in found]
 
@@ -109,15 +110,24 @@ def _lines(text: str) -> list[str]:
     return [line[:200] for line in COLOURS.sub("", text).strip().splitlines()]
 
 
-def _hidden_errors(executed: Any, cells: list[Any]) -> Iterator[tuple[int, str]]:
+def _complaints(cells: list[Any]) -> Iterator[tuple[int, str]]:
+    """Warnings, and errors of threads: they end nothing and stand on stderr."""
+    for number, cell in enumerate(cells, 1):
+        said = "\n".join(o.text for o in cell.get("outputs", []) if o.get("name") == "stderr")
+        if lines := _lines(said):
+            yield number, f"it wrote to stderr: {lines[-1]}"
+
+
+def _hidden_errors(executed: Any, cells: list[Any], last: int) -> Iterator[tuple[int, str]]:
     """Errors that Output widgets swallowed; papermill ends with 0 all the same."""
     state = executed.metadata.get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     shown = {number: _reachable(cell, state) for number, cell in enumerate(cells, 1)}
     for model, content in state.items():
         for output in content.get("state", {}).get("outputs", []):
             if output.get("output_type") == "error":
-                number = next((n for n, models in shown.items() if model in models), 1)
-                yield number, f"hidden in a widget: {_in_words(nbformat.from_dict(output))}"
+                number = next((n for n, models in shown.items() if model in models), None)
+                where = "hidden in a widget" + (" that no cell shows" if number is None else "")
+                yield number or last, f"{where}: {_in_words(nbformat.from_dict(output))}"
 
 
 def _reachable(cell: Any, state: dict[str, Any]) -> set[str]:

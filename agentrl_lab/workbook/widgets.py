@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import ipywidgets
@@ -62,6 +63,8 @@ class Panel:
 
     def _redraw(self) -> Picture | Page:
         picture = self._draw(**{name: control.value for name, control in self.controls.items()})
+        if not isinstance(picture, (Page, Picture)):
+            raise TypeError(f"draw must return a Picture or a Page, got {picture!r:.60}")
         if isinstance(picture, Page):
             self.text.value = picture.html
         else:
@@ -95,10 +98,10 @@ def _control(name: str, wanted: Any) -> Any:
     match wanted:
         case bool():
             return ipywidgets.Checkbox(value=wanted, indent=False, **common)
-        case list() | dict():
+        case list() | dict() if wanted:
             named = wanted if isinstance(wanted, dict) else {str(value): value for value in wanted}
             return choice_of(named, **common)
-        case (low, high, step, *start):
+        case (low, high, step, *start) if _is_range(*wanted):
             whole = all(isinstance(number, int) for number in wanted)
             kind = ipywidgets.IntSlider if whole else ipywidgets.FloatSlider
             value = start[0] if start else low
@@ -106,8 +109,16 @@ def _control(name: str, wanted: Any) -> Any:
             readout = {} if whole else {"readout_format": ".3g"}
             return kind(**limits, **readout, continuous_update=False, **common)
     raise ValueError(
-        f"control {name} must be (low, high, step), a list, a dict, True or False, got {wanted!r}"
+        f"control {name} must be (low, high, step) or (low, high, step, start) in numbers with low "
+        f"below high, a list or a dict that holds something, True or False, got {wanted!r}"
     )
+
+
+def _is_range(*numbers: Any) -> bool:
+    if len(numbers) > 4 or not all(isinstance(number, Real) for number in numbers):
+        return False
+    low, high, step, start = numbers if len(numbers) == 4 else (*numbers, numbers[0])
+    return low < high and step > 0 and low <= start <= high
 
 
 def choice_of(options: Mapping[str, Any], **common: Any) -> Any:
@@ -187,6 +198,8 @@ class Worker:
 
     def stop(self) -> None:
         """Asks the work to end; it does at the next place where it asks."""
+        if not self.running:
+            return
         self.say("stopping ...")
         self._stop.set()
 
@@ -202,7 +215,7 @@ class Worker:
     def _run(self) -> None:
         try:
             with kept_errors(self.status):
-                self.say(self._work(self._stop.is_set))
+                self.say(str(self._work(self._stop.is_set) or "done"))
         finally:
             self.start_button.disabled, self.stop_button.disabled = False, True
 

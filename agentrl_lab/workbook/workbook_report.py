@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jinja2
-
+from agentrl_lab.workbook.pages import render
 from agentrl_lab.workbook.regression import Value
 from agentrl_lab.workbook.verdict import Failure, original_cells
 
@@ -108,11 +107,7 @@ class _Images(HTMLParser):
 
 def write_html(path: Path, **parts: Any) -> None:
     """One page that loads nothing; parts are those that the template names."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True,
-        lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    page = environment.get_template("workbook_report.html.j2").render(figures=figures, **parts)
+    page = render("workbook_report.html.j2", figures=figures, **parts)
     path.write_text(page, encoding="utf-8")
 
 

@@ -117,7 +117,7 @@ print(f"untrained {curve[0][1]:.2f}, best {best:.2f}, last {curve[-1][1]:.2f}")
 # - **Fabrication.** It falls because it is punished *at the end of the episode*, not because anyone
 #   marked the sentence.
 # - **Turns.** They hardly move, although the method is another one: an update now stands between
-#   query and reply where it is due, and turns that led nowhere are gone.
+#   query and reply where it is due.
 #
 # ## 3 · The same task, as training went on
 #
@@ -144,11 +144,13 @@ scrub
 widgets.show(plots.entropy_and_kl(run.rows))
 
 # %% [markdown]
-# In a healthy run entropy falls *while success rises*, and KL stays small. The chapter's alarm was
-# entropy from 1.8 to 0.6 with success falling under 20%: its policy had settled on one
-# tool and "done". Those numbers belong to another model; their unit is not given. So do not
-# copy the limit. Copy the question: **is entropy falling without success rising?** Notebook
-# 08 measures which warning comes first.
+# In a healthy run entropy falls *while success rises*, and goes on falling a little when success
+# has reached the top; the KL of an update stays far below 0.2, where this trainer stops one. The
+# chapter that this workbook puts to the test (a practitioner's text on agentic RL) tells of an
+# alarm: entropy from 1.8 to 0.6, and success falling under 20%. Its policy had settled on one tool
+# and "done". Those numbers belong to another model; their unit is not given. So do not copy the
+# limit. Copy the question: **is entropy falling while success falls, or stays low?** Notebook 08
+# measures which warning comes first.
 #
 # ## 5 · Token by token
 #
@@ -206,7 +208,8 @@ broken = LiveRun(small, after_update=sabotage).train()
 for row in broken.rows:
     print(
         f"update {row['update']}: validation {row['validation_success']:.2f}, "
-        f"rollbacks so far {row.get('rollbacks', 0)}"
+        f"rollbacks so far {row.get('rollbacks', 0)}, "
+        f"learning rate times {row.get('rate_factor', 1.0):g}"
     )
 rolled_back = broken.rows[-1]["rollbacks"]
 
@@ -217,9 +220,9 @@ rolled_back = broken.rows[-1]["rollbacks"]
 #
 # ## 7 · One run proves nothing
 #
-# Did the hot start help? The chapter says that it saved about 30% of the steps. Ten seeds were run
-# with the schedule and ten with 0.7 all along, in pairs. How it would be decided
-# was written down before they ran:
+# Did the hot start help? The chapter says that it saved about 30% of the steps (its claim E2). Ten
+# runs of 1,920 episodes with the schedule and ten with 0.7 all along, in pairs of equal seeds. How
+# it would be decided was written down before they ran:
 
 # %% tags=["nbval-check-output"]
 study = read_results("temperature_schedule")
