@@ -1,11 +1,17 @@
 """Shared fixtures. torch is imported only where a test asks for it: the world's tests need none."""
 
+import signal
+
 import hypothesis
 import pytest
 
 # No test asserts a time: a busy machine must not fail one.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+# A shell that runs us in the background ignores Ctrl-C for all our children; some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

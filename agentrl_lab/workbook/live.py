@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets
-from IPython.display import display
 from torch import Tensor
 
 from agentrl_lab.config import TrainConfig, with_settings
@@ -74,7 +73,8 @@ class LiveRun:
 
     def watch(self) -> LiveRun:
         """Shows the dashboard and trains while it moves; the last picture stays."""
-        display(ipywidgets.VBox([self.image, self.status]))
+        said = "While it trains, the dashboard is redrawn here after each update."
+        show_widget(ipywidgets.VBox([self.image, self.status]), Page(f"<p>{said}</p>", said))
         return self.train()
 
     def picture(self) -> Picture:
