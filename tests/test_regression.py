@@ -22,8 +22,23 @@ def test_band_by_hand():
     band = band_of(HALVES, SEEDS, "first")
     assert band.low == pytest.approx(0.140716, abs=2e-6)
     assert band.high == pytest.approx(0.859284, abs=2e-6)
-    assert (band.mean, band.n, band.reason) == (pytest.approx(0.5), 10, "first")
-    assert band.seeds == list(SEEDS)
+    assert (band.values, band.seeds, band.reason) == (HALVES, list(SEEDS), "first")
+    assert not band.logarithmic
+
+
+def test_band_of_skewed_positive_values_by_hand():
+    # Half of the runs at 0.01, half at 0.04: on the plain scale 0.025 - 3.41 * 0.0158 is below 0.
+    # ln: mean -3.91202, sd 0.693147 * sqrt(10 / 9) = 0.730641, half 3.408466 * 0.730641 = 2.490366
+    band = band_of([0.01, 0.04] * 5, SEEDS, "first")
+    assert band.logarithmic
+    assert band.low == pytest.approx(0.02 / math.exp(2.490366), rel=1e-5)
+    assert band.high == pytest.approx(0.02 * math.exp(2.490366), rel=1e-5)
+    assert band.size(0.02) == pytest.approx(0) and band.size(band.high) == pytest.approx(1)
+    assert band.size(0.24) < 1 < band.size(0.25) and band.size(1 / 600) < 1 < band.size(1 / 607)
+    assert band.size(0.0) == band.size(-1.0) == math.inf
+    # One run at 0 has no logarithm, and runs that reach below 0 have no reason for one.
+    assert not band_of([0.0] + [0.04] * 9, SEEDS, "first").logarithmic
+    assert not band_of([-0.01, 0.04] * 5, SEEDS, "first").logarithmic
 
 
 def test_band_is_of_one_new_run_not_of_the_mean():

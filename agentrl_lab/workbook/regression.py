@@ -5,6 +5,8 @@ A band predicts one more run from n runs with other seeds:
     mean +- t(0.995, n - 1) * sd * sqrt(1 + 1/n)
 
 It is at least RESOLUTION wide to each side: runs that all agree do not make a last digit an alarm.
+Where all runs are positive and this reaches below 0, which no run did, the spread is not symmetric:
+then it is computed on logarithms.
 """
 
 from __future__ import annotations
@@ -39,15 +41,19 @@ class Band:
 
     low: float
     high: float
-    mean: float
-    sd: float
-    n: int
+    logarithmic: bool
+    values: Sequence[float]
     seeds: Sequence[int]
     reason: str
 
     def size(self, value: float) -> float:
         """How far a value lies from the middle, in units of half the band: above 1 is out."""
-        return abs(value - (self.low + self.high) / 2) / ((self.high - self.low) / 2)
+        low, high = self.low, self.high
+        if self.logarithmic:
+            if value <= 0:
+                return math.inf
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return abs(value - (low + high) / 2) / ((high - low) / 2)
 
 
 def band_of(values: Sequence[float], seeds: Sequence[int], reason: str) -> Band:
@@ -66,9 +72,17 @@ def band_of(values: Sequence[float], seeds: Sequence[int], reason: str) -> Band:
         raise ValueError(f"a band needs {MIN_SEEDS} or more different seeds, got {list(seeds)}")
     if not reason.strip():
         raise ValueError("--reason must say why the new values are right, got nothing")
-    mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
+    low, high = _prediction(values)
+    logarithmic = min(values) > 0 > low
+    if logarithmic:
+        low, high = (math.exp(end) for end in _prediction(np.log(values)))
+    return Band(low, high, logarithmic, list(values), list(seeds), reason.strip())
+
+
+def _prediction(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    n, mean, sd = len(values), float(np.mean(values)), float(np.std(values, ddof=1))
     half = max(float(stats.t.ppf(0.995, n - 1)) * sd * math.sqrt(1 + 1 / n), RESOLUTION)
-    return Band(mean - half, mean + half, mean, sd, n, list(seeds), reason.strip())
+    return mean - half, mean + half
 
 
 def read_bands(path: Path, notebook: str, profile: str) -> dict[str, Band]:

@@ -190,5 +190,5 @@ def accept(name: str, reason: str, seeds: Sequence[int], request: Request, say: 
     }
     regression.write_bands(data_dir() / BASELINES, source.name, request.profile, bands)
     for key, band in bands.items():
-        say(f"{key}: {band.low:.4g} to {band.high:.4g}, from {band.n} seeds")
+        say(f"{key}: {band.low:.4g} to {band.high:.4g}, from {len(band.seeds)} seeds")
     return []

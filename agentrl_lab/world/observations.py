@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentrl_lab.records import Message
@@ -95,7 +95,13 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
         return _render([*_shorten(fields[:number], SHORT), _names_of(fields[number:])])
 
     kept = _longest(keep, 1, len(fields) - 1, fits) if len(fields) > 1 else None
-    return kept or _cut_hard(fields, fits) or _cut_hard(fields[:1], fits) or "{}"
+    return kept or _cut_hard(fields, fits) or _most_vital(fields, fits) or "{}"
+
+
+def _most_vital(fields: Sequence[Field], fits: Callable[[str], bool]) -> str | None:
+    """Where not even all names fit: as many of the fields as do, the first one cut if it must be."""
+    some = _longest(lambda number: _render(_shorten(fields[:number], SHORT)), 1, len(fields), fits)
+    return some or _cut_hard(fields[:1], fits)
 
 
 def _cut_hard(fields: Iterable[Field], fits: Callable[[str], bool]) -> str | None:
