@@ -1,7 +1,10 @@
 """Success with its interval, pass^k, and that every episode counts."""
 
 import math
+import random
+from dataclasses import replace
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
+from agentrl_lab.learner import evaluation
 from agentrl_lab.learner.evaluation import evaluate, pass_hat, rate, summarise
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream, torch_generator
-from agentrl_lab.learner.trajectories import Trajectory
+from agentrl_lab.learner.trajectories import Stage, Trajectory
 from agentrl_lab.records import StopReason, TaskKind
+from agentrl_lab.world import habits
 from agentrl_lab.world.env import TicketEnv
 from tests import tiny
 from tests.tiny import EndingPolicy, trajectory
@@ -188,6 +193,31 @@ def test_evaluate_leaves_training_streams_alone(collector):
     names = ("sampling", "shuffling", "evaluation", "environment")
     starts = {tuple(stream(root, name, k)) for root in (0, 1) for name in names for k in range(3)}
     assert len(starts) == 2 * 4 * 3
+
+
+def played(index: int, *texts: str) -> Trajectory:
+    """An episode of the environment, as a trajectory that keeps what was written."""
+    env = TicketEnv()
+    env.reset(options={"index": index})
+    stages = []
+    for text in texts or habits.careful(env.task, env.codec, random.Random(0)):
+        *_, info = env.play(text)
+        stages.append(Stage(0, 1, 0.0, text, info["invalid"]))
+    return replace(episode(index), stages=tuple(stages), outcome=env.outcome)
+
+
+def test_strategies_name_what_was_done_in_each_episode():
+    reply = '<function=reply>{"content": "Your ticket is closed."}</function>'
+    query = '<function=query_ticket>{"ticket_id": "S1"}</function>'
+    episodes = [
+        played(0), played(1), played(2), played(3), played(4, "?", "?", "?"), played(5, reply),
+        played(6, query, query, query, reply), played(7, *[query] * 6),
+    ]  # fmt: skip
+    found = evaluation.strategies(SimpleNamespace(make_env=TicketEnv), episodes)
+    assert found == {
+        "honest": 0.5, "fail fast": 0.125, "reply first": 0.125, "padding": 0.125,
+        "never finish": 0.125,
+    }  # fmt: skip
 
 
 def test_streams_are_reproducible_and_unrelated():

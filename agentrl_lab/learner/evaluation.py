@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from math import comb
 from typing import Any
 
@@ -13,6 +13,10 @@ from scipy.stats import binomtest
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
+from agentrl_lab.world.audit import name_of
+from agentrl_lab.world.oracle import INVALID
+from agentrl_lab.world.parser import one_call
+from agentrl_lab.world.plays import action_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class Evaluation:
     pass_k: dict[str, float]
     """pass^k: the chance that k attempts at the same task all succeed."""
     policy_tokens: int
+    strategies: dict[str, float] = field(default_factory=dict)
+    """Share of episodes by the named strategy of their actions."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -89,7 +95,20 @@ def evaluate(
         )
         for k in range(attempts)
     ]  # fmt: skip
-    return summarise(rounds, temperature)
+    return replace(summarise(rounds, temperature), strategies=strategies(collector, rounds[0]))
+
+
+def strategies(collector: Collector, episodes: Sequence[Trajectory]) -> dict[str, float]:
+    """Share of episodes by the audit's name for what was done in them, most frequent first."""
+    env, names = collector.make_env(), Counter()
+    for episode in episodes:
+        env.reset(options={"index": episode.index})
+        actions = [
+            INVALID if stage.invalid else action_of(one_call(env.codec.parse(stage.text)), env.task)
+            for stage in episode.stages
+        ]
+        names[name_of(actions, episode.outcome)] += 1
+    return {name: count / len(episodes) for name, count in names.most_common()}
 
 
 def summarise(rounds: Sequence[Sequence[Trajectory]], temperature: float) -> Evaluation:

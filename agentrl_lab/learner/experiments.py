@@ -128,7 +128,9 @@ def row_of(folder: Path) -> Row:
     ends = {name: _short(result[name]) for name in NUMBERS}
     sampled = _short(result["test_at_temperature"]["success"]["value"])
     fabricated = _short(result["test"]["fabrication"]["value"])
-    return ends | {"test_sampled": sampled, "test_fabrication": fabricated, "curve": curve}
+    ends |= {"test_sampled": sampled, "test_fabrication": fabricated}
+    ways = {name: _short(share) for name, share in result["test"]["strategies"].items()}
+    return ends | {"strategies": ways, "curve": curve}
 
 
 def _short(value: Any) -> Any:

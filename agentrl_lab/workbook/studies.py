@@ -27,22 +27,26 @@ STUDIES = {
         ),
         Experiment(
             name="reward_presets",
-            question="What do outcome, process and shaped reward teach in 1,920 episodes?",
+            question="What does each reward teach, and does the audit foresee it?",
             rule=(
-                "Figures: greedy success on 200 test tasks after training, and episodes until "
-                "greedy validation success is at least 0.9 at two updates in a row. Ten seeds in "
-                "pairs, 95% t intervals of shaped minus outcome and of shaped minus process. That "
-                "the outcome alone gives hardly any signal (D1) is confirmed if shaped "
-                "needs at least 10% fewer episodes and the interval excludes 0, refuted if the "
-                "interval excludes a saving of 10%. The claim that process rewards beyond a "
-                "tenth of the finish (D2 against D4) spoil the policy is confirmed if the interval "
-                "of test success lies above 0, refuted if it excludes a gain of 0.05. Else "
-                "inconclusive at this scale."
+                "Figures: greedy success on 200 test tasks after training, the share of each named "
+                "strategy there, and episodes until greedy validation success is at least 0.9 at "
+                "two updates in a row. No rollback in any arm: it would look at success, which "
+                "the reward may not. Ten seeds in pairs, 95% t intervals. "
+                "D1, that the outcome alone gives hardly any signal: confirmed if shaped needs "
+                "at least 10% fewer episodes than outcome and the interval excludes 0, refuted if "
+                "the interval excludes a saving of 10%. "
+                "D2 against D4, that process rewards beyond a tenth of the finish spoil the "
+                "policy: confirmed if the interval of test success, shaped minus process, lies "
+                "above 0, refuted if it excludes a gain of 0.05. "
+                "The audit foresees: for outcome, process and shaped the strategy of the most "
+                "test episodes is the honest one, for printed it is not, each for at least 8 of "
+                "10 seeds; refuted if it fails for a preset. "
+                "Else inconclusive at this scale."
             ),
             arms={
-                "outcome": {"reward": "outcome"},
-                "process": {"reward": "process"},
-                "shaped": {"test_tasks": 1000},
+                name: {"reward": name, "episodes": 1280, "max_rollbacks": 0}
+                for name in ("printed", "outcome", "process", "shaped")
             },
             seeds=TEN,
         ),

@@ -136,6 +136,7 @@ def evaluation_table(seen: Evaluation) -> str:
     rows = [("success", *_cells(seen.success)), ("fabrication", *_cells(seen.fabrication))]
     rows += [(f"  {kind}", *_cells(rate)) for kind, rate in seen.by_kind.items()]
     stops = ", ".join(f"{name} {count}" for name, count in seen.stops.items())
+    ways = ", ".join(f"{name} {share:.3f}" for name, share in seen.strategies.items())
     chances = ", ".join(f"pass^{k} {chance:.3f}" for k, chance in seen.pass_k.items())
     return "\n".join(
         [
@@ -143,6 +144,7 @@ def evaluation_table(seen: Evaluation) -> str:
             f"invalid actions {seen.invalid_rate:.3f}, turns {seen.turns:.2f}, "
             f"reward {seen.reward:+.3f} an episode",
             f"stops: {stops}",
+            f"strategies: {ways}",
             chances,
         ]
     )

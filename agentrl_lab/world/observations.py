@@ -99,7 +99,7 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
 
 
 def _most_vital(fields: Sequence[Field], fits: Callable[[str], bool]) -> str | None:
-    """Where not even all names fit: as many of the fields as do, the first one cut if it must be."""
+    """Where not even all names fit: as many fields as do, the first one cut if it must be."""
     some = _longest(lambda number: _render(_shorten(fields[:number], SHORT)), 1, len(fields), fits)
     return some or _cut_hard(fields[:1], fits)
 
