@@ -45,7 +45,7 @@ STUDIES = {
                 "Else inconclusive at this scale."
             ),
             arms={
-                name: {"reward": name, "episodes": 1280, "max_rollbacks": 0}
+                name: {"reward": name, "episodes": 960, "max_rollbacks": 0}
                 for name in ("printed", "outcome", "process", "shaped")
             },
             seeds=TEN,
