@@ -3,6 +3,7 @@
 #   PYTHON    the Python to build .venv with; otherwise the first usable one of PYTHONS
 #   PIP_ARGS  added to pip install; README says what a Linux user can save with it
 #   ARGS      added to the command behind `make run`, `lab`, `workbook` and `notebooks`
+#   WHEELS    folder of packages for machines without a network
 
 SHELL := /bin/sh
 VENV ?= .venv
@@ -10,6 +11,7 @@ PYTHON ?=
 PYTHONS := python3.11 python3.12 python3.13 python3
 PIP_ARGS ?=
 ARGS ?=
+WHEELS ?= wheelhouse
 
 BIN := $(VENV)/bin
 DEV := $(VENV)/.installed-dev
@@ -21,11 +23,12 @@ SLOW := (slow or probe) and not full and not browser
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-fast test-full lab workbook notebooks bench lint clean
+.PHONY: help run test test-fast test-full lab workbook notebooks bench lint clean wheelhouse \
+  install-offline
 
 help:
 	@echo "Targets:"
-	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 	@echo "Options: PYTHON=python3.12   PIP_ARGS=\"...\"   ARGS=\"...\" (see the top of the Makefile)"
 
 run: $(LAB) ## train the agent from the shipped warm start into a new folder under runs/
@@ -64,6 +67,16 @@ lint: $(DEV) ## ruff, import contracts, spelling
 clean: ## remove build/ and caches; keeps .venv and runs/
 	rm -rf build .pytest_cache .hypothesis .ruff_cache .import_linter_cache *.egg-info
 	find agentrl_lab tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+wheelhouse: $(VENV)/.created ## fetch all packages into wheelhouse/, for machines without a network
+	$(BIN)/python -m pip wheel $(PIP_ARGS) -c constraints.txt -w $(WHEELS) ".[lab]" "setuptools>=77"
+	rm -f $(WHEELS)/agentrl_lab-*.whl  # the project itself is installed from its own folder
+
+install-offline: $(VENV)/.created ## install from wheelhouse/ and nothing else; then `make lab`
+	@test -d $(WHEELS) || { echo "$(WHEELS)/ is not here: copy the one that \`make wheelhouse\` made \
+	on a machine with the same system and Python" >&2; exit 1; }
+	$(BIN)/python -m pip install --no-index --find-links $(WHEELS) -c constraints.txt -e ".[lab]"
+	@touch $(VENV)/.installed-lab
 
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 

@@ -9,9 +9,18 @@ import pytest
 
 from agentrl_lab.records import StopReason, TaskKind
 from agentrl_lab.world.audit import STRATEGIES, Audit, audit, by_kind, name_of
-from agentrl_lab.world.oracle import INVALID, QUERY, UPDATES, Action, World, worlds
+from agentrl_lab.world.meanings import (
+    INVALID,
+    QUERY,
+    REPLY_ELSEWHERE,
+    UPDATES,
+    Action,
+    World,
+    call_of,
+    named,
+    worlds,
+)
 from agentrl_lab.world.plans import best_plan
-from agentrl_lab.world.plays import REPLY_ELSEWHERE, call_of, named
 from agentrl_lab.world.rewards import PRESETS, RewardSpec, RewardTerm, preset
 from tests.brute import every_sequence, one_of_each_kind
 

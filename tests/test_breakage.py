@@ -15,9 +15,16 @@ from torch.testing import assert_close
 
 from agentrl_lab.learner import losses
 from agentrl_lab.learner.advantages import gae
-from agentrl_lab.workbook import breakage, toy_desk
-from agentrl_lab.workbook.breakage import SWITCHES
-from agentrl_lab.workbook.toy_desk import ACTION_TOKENS, END, HABITS, TEMPERATURE, WORDS, Recipe
+from agentrl_lab.workbook.lessons import breakage, toy_desk
+from agentrl_lab.workbook.lessons.breakage import SWITCHES
+from agentrl_lab.workbook.lessons.toy_desk import (
+    ACTION_TOKENS,
+    END,
+    HABITS,
+    TEMPERATURE,
+    WORDS,
+    Recipe,
+)
 from tests import test_advantages, test_ppo
 
 TESTS = Path(__file__).parent

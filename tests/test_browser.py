@@ -276,6 +276,67 @@ def test_own_run_starts_and_stops(training):
     training.check_clean()
 
 
+# Panels of the other notebooks: control -> key that must change what stands beside it
+
+PANELS = {
+    "01_observation_design": [
+        [("budget", "ArrowLeft"), ("sorted by name", "Space")],
+        [("answers", "Space")],
+        [("neutralised", "Space")],
+    ],
+    "03_reward_shaping": [
+        [("printed", "Space"), ("shaped", "Space")],
+        [
+            ("per call", "ArrowRight"), ("call cap", "Home"), ("repeat cost", "ArrowRight"),
+            ("pleasing", "ArrowRight"), ("pleasing", "End"), ("wrong reply", "End"),
+        ],
+    ],
+    "04_ppo_from_scratch": [
+        [("gamma", "ArrowLeft"), ("gae lambda", "ArrowLeft"), ("none", "Space")],
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=PANELS)
+def lesson(request, browser, server) -> Notebook:
+    notebook = Notebook(browser, server, request.param)
+    notebook.run_all()
+    yield notebook
+    notebook.page.close()
+
+
+def test_lesson_runs_to_its_end_and_each_panel_follows_the_keyboard(lesson):
+    lesson.check_clean()
+    sync_api.expect(lesson.output("no error in any widget").last).to_be_visible()
+    for moves in PANELS[lesson.name]:
+        area = control_named(lesson, lesson.panel, moves[0][0])[0]
+        for name, key in moves:
+            control = control_named(lesson, area, name)[1]
+            seconds = press(lesson, area, control, key)
+            print(f"\n{lesson.name}, {name}: redrawn in {seconds:.2f} s")
+        lesson.shot(moves[0][0].replace(" ", "-"))
+    lesson.check_clean()
+
+
+def control_named(
+    notebook: Notebook, within: sync_api.Locator, name: str
+) -> tuple[sync_api.Locator, sync_api.Locator]:
+    """The output area of a slider or button of that name, and the part that takes the keys."""
+    label = re.compile(f"^{re.escape(name)}$")
+    row = notebook.page.locator(".widget-slider").filter(
+        has=notebook.page.locator(".widget-label", has_text=label)
+    )
+    button = notebook.page.get_by_role("button", name=name, exact=True)
+    area = notebook.panel.locator(".jp-OutputArea-output").filter(has=row.or_(button)).last
+    slider = within.locator(".widget-slider").filter(
+        has=notebook.page.locator(".widget-label", has_text=label)
+    )
+    found = slider.get_by_role("slider") if slider.count() else within.get_by_role(
+        "button", name=name, exact=True
+    )
+    return area, found.last
+
+
 def test_page_without_token_is_refused(server):
     address, _ = server
     with pytest.raises(urllib.error.HTTPError) as refused:

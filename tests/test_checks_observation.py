@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from agentrl_lab.workbook import checks
-from agentrl_lab.workbook import checks_observation as own
+from agentrl_lab.workbook.lessons import checks_observation as own
 
 # 1.1: a summary
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from agentrl_lab.learner.advantages import gae, whiten
 from agentrl_lab.learner.losses import masked_mean, policy_loss, token_entropy, value_loss
-from agentrl_lab.workbook import checks_ppo, printed_update, toy_desk
-from agentrl_lab.workbook.toy_desk import CLIP, ENTROPY, GAE_LAMBDA, GAMMA, TEMPERATURE
+from agentrl_lab.workbook.lessons import checks_ppo, printed_update, toy_desk
+from agentrl_lab.workbook.lessons.toy_desk import CLIP, ENTROPY, GAE_LAMBDA, GAMMA, TEMPERATURE
 
 # 4.1
 

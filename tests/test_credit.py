@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from agentrl_lab.learner.policy import load_policy
-from agentrl_lab.workbook import credit, ppo_pictures
-from agentrl_lab.workbook.credit import Played, SemanticPolicy, centred, estimates, play
+from agentrl_lab.workbook.lessons import credit, ppo_pictures
+from agentrl_lab.workbook.lessons.credit import Played, SemanticPolicy, centred, estimates, play
 from agentrl_lab.world.information import evaluate
 from agentrl_lab.world.rewards import preset
 

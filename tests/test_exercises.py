@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agentrl_lab.workbook.checks import judge
-from tests import test_checks, test_checks_observation, test_checks_ppo
+from tests import test_checks, test_checks_observation, test_checks_ppo, test_checks_reward
 
-ROOMS = (test_checks, test_checks_observation, test_checks_ppo)
+ROOMS = (test_checks, test_checks_observation, test_checks_ppo, test_checks_reward)
 RIGHT = {check: answers for room in ROOMS for check, answers in room.RIGHT.items()}
 WRONG = [case for room in ROOMS for case in room.WRONG]
 

@@ -21,11 +21,11 @@ from agentrl_lab.world.information import (
     table_of,
     value_of_information,
 )
-from agentrl_lab.world.oracle import World, _message, _seen, worlds
+from agentrl_lab.world.meanings import Action, World, named, worlds
 from agentrl_lab.world.plans import best_plan
-from agentrl_lab.world.plays import named
 from agentrl_lab.world.rewards import PRESETS, RewardSpec, preset
 from agentrl_lab.world.tasks import make_task
+from tests.brute import played_as_text
 
 NAMES = pytest.mark.parametrize("name", PRESETS)
 TURNS = 3
@@ -196,24 +196,20 @@ TABLE, SPEC, GAMMA = RandomTable(5), preset("shaped"), 0.8
 def sampled(episodes: int) -> Sample:
     """Plays TABLE on real environments, as text, in worlds drawn by their shares."""
     rng, returns = random.Random(3), defaultdict(list)
-    drawn = rng.choices(worlds(), [world.share for world in worlds()], k=episodes)
-    for world in drawn:
+
+    def drawn(state: str) -> Action:
+        return named(rng.choices(MEANT, [TABLE[state][meant] for meant in MEANT])[0])
+
+    for world in rng.choices(worlds(), [world.share for world in worlds()], k=episodes):
         env = TicketEnv(
             reward=SPEC, config=EnvConfig(max_turns=TURNS), task_source=lambda _, w=world: w.task
         )
-        env.reset(options={"index": 0})
-        state, path, rewards = world.task.intent, [], []
-        while env.stop_reason is None:
-            name = rng.choices(MEANT, [TABLE[state][meant] for meant in MEANT])[0]
-            observation, reward, *_ = env.step(_message(named(name), env))
-            path.append((state, name))
-            rewards.append(reward)
-            state = f"{state} > {name}: {_seen(observation)}"
+        steps, rewards = played_as_text(drawn, env)
         total = 0.0
-        for (state, name), reward in zip(reversed(path), reversed(rewards), strict=True):
+        for (state, action), reward in zip(reversed(steps), reversed(rewards), strict=True):
             total = reward + GAMMA * total
             returns[state].append(total)
-            returns[state, name].append(total)
+            returns[state, str(action)].append(total)
         returns[()].append(total)
     return Sample(returns)
 
@@ -279,11 +275,7 @@ def test_steps_of_a_plan_played_as_text_are_its_policy_and_earn_its_value():
     plan, steps = best_plan(preset("shaped"), max_turns=TURNS), []
     for index in range(40):  # real tasks, whole tickets, the summary cut to 48 words
         env = TicketEnv("test", config=EnvConfig(max_turns=TURNS))
-        env.reset(options={"index": index})
-        state = env.task.intent
-        while env.stop_reason is None:
-            observation, *_ = env.step(_message(named(plan.policy[state]), env))
-            state = f"{state} > {plan.policy[state]}: {_seen(observation)}"
+        played_as_text(lambda state: named(plan.policy[state]), env, index)
         steps += steps_of(env.task, env.messages, env.codec)
     table = table_of(steps)
     assert table.items() <= certain(plan.policy).items()

@@ -246,3 +246,14 @@ def test_tool_message_keeps_the_steps_left_outside_of_the_budget():
     result, _, steps = message.content.partition("\n")
     assert (message.role, steps) == ("tool", "steps left: 2")
     assert count_words(result) <= 16
+
+
+@pytest.mark.parametrize(
+    ("budget", "names"), [(19, 2), (24, 2), (25, 3), (28, 3), (32, 3), (44, 4)]
+)
+def test_summarize_where_not_all_names_fit_the_values_that_decide_stay(budget, names):
+    # {"ticket_id":"S1001","status":"open","paid":true}: 25 words, numbers and marks, 19 up to open.
+    record = {**RECORD, "ticket_id": "S1001", "status": "open", "paid": True}
+    short = json.loads(summarize(record, budget=budget, count_tokens=count_words))
+    assert list(short)[:3] == ["ticket_id", "status", "paid"][: min(names, 3)]
+    assert len(short) >= names and all(short[n] == record[n] for n in short if n != "more")

@@ -10,7 +10,7 @@ import pytest
 from agentrl_lab.config import EnvConfig
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.records import Message
-from agentrl_lab.workbook.cutting import (
+from agentrl_lab.workbook.lessons.cutting import (
     LOST,
     NAME,
     PART,
@@ -22,7 +22,7 @@ from agentrl_lab.workbook.cutting import (
     keep_start,
     survival,
 )
-from agentrl_lab.workbook.observing import (
+from agentrl_lab.workbook.lessons.observing import (
     TEMPLATES,
     Estimate,
     View,
@@ -34,7 +34,7 @@ from agentrl_lab.workbook.observing import (
     without_rules,
     without_steps,
 )
-from agentrl_lab.workbook.observing_pages import (
+from agentrl_lab.workbook.lessons.observing_pages import (
     blocks_of,
     blocks_page,
     ranges,

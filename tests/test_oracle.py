@@ -5,29 +5,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections import Counter
 
 import pytest
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.records import TaskKind
-from agentrl_lab.world import habits, oracle
+from agentrl_lab.world import habits, oracle, plans, plays
 from agentrl_lab.world.desk import QUERY_TICKET, REPLY, UPDATE_TICKET, Store, update_ticket
 from agentrl_lab.world.env import TicketEnv
-from agentrl_lab.world.oracle import (
-    ACTIONS,
-    INVALID,
-    QUERY,
-    REPLIES,
-    UPDATES,
-    Action,
-    Best,
-    best_return,
-    check_tenfold,
-    worlds,
-)
+from agentrl_lab.world.meanings import QUERY, World, named, worlds
+from agentrl_lab.world.oracle import audit, best_plan, check_tenfold, evaluate
+from agentrl_lab.world.plans import ANY, Plan, Strategy
+from agentrl_lab.world.plays import Plays, PlayTree
 from agentrl_lab.world.rewards import PRESETS, RewardSpec, RewardTerm, preset
 from agentrl_lab.world.tasks import Task, make_task
+from tests.brute import WITH_OTHERS, every_sequence, played_as_text
 
 # Three turns are enough here. Without a limit no episode of `outcome`, `process` and `shaped` can
 # score more than their positive weights allow, 1, 1.35 and 1.08, and three turns reach just that
@@ -57,19 +48,16 @@ MARGINS = {"printed": 0.555, "outcome": 1.14, "process": 1.275, "shaped": 1.1906
 LEAST_MARGIN = 0.5
 
 NAMES = pytest.mark.parametrize("name", PRESETS)
-
-
-def looks_away(action: Action) -> bool:
-    return action != QUERY
+BLIND = Strategy("blind", "never looks", may=lambda turn, action: action != QUERY)
 
 
 # Looking must pay
 
 
 @NAMES
-def test_best_return_of_each_preset_with_and_without_a_query(name):
-    best = best_return(preset(name), max_turns=TURNS)
-    blind = best_return(preset(name), allow=looks_away, max_turns=TURNS)
+def test_best_plan_of_each_preset_with_and_without_a_query(name):
+    best = best_plan(preset(name), max_turns=TURNS)
+    blind = best_plan(preset(name), strategy=BLIND, max_turns=TURNS)
     measured = (best.value, best.success, blind.value, blind.success)
     assert measured == pytest.approx(MEASURED[name], abs=1e-6)
     assert best.value - blind.value == pytest.approx(MARGINS[name], abs=1e-6)
@@ -78,15 +66,14 @@ def test_best_return_of_each_preset_with_and_without_a_query(name):
 
 @pytest.mark.slow
 @NAMES
-def test_best_return_is_the_same_for_six_turns(name):
-    for allow in (lambda action: True, looks_away):
-        assert best_return(preset(name), allow=allow).value == pytest.approx(
-            best_return(preset(name), allow=allow, max_turns=TURNS).value
-        )
+def test_best_plan_is_the_same_for_six_turns(name):
+    best, blind = best_plan(preset(name)), best_plan(preset(name), strategy=BLIND)
+    measured = (best.value, best.success, blind.value, blind.success)
+    assert measured == pytest.approx(MEASURED[name], abs=1e-6)
 
 
 def test_shaped_best_policy_is_the_honest_one_and_short():
-    best = best_return(preset("shaped"), max_turns=TURNS)
+    best = best_plan(preset("shaped"), max_turns=TURNS)
     assert best.policy == {
         "close": "query",
         "close > query: open, paid": "update closed",
@@ -118,19 +105,28 @@ def talkative_update(store: Store, *, ticket_id: str, new_status: str) -> dict[s
     return update_ticket(store, ticket_id=ticket_id, new_status=new_status)
 
 
-def test_best_return_finds_that_a_talkative_update_makes_looking_worthless(monkeypatch):
+def play_only_in(monkeypatch: pytest.MonkeyPatch, own: tuple[World, ...]) -> None:
+    """Makes these the worlds, without what is known of the real ones."""
+    game = Plays(TURNS, own)
+    monkeypatch.setattr(plays, "worlds", lambda: own)
+    monkeypatch.setattr(plays, "plays", lambda max_turns: game)
+    tree = PlayTree(TURNS)
+    monkeypatch.setattr(plans, "play_tree", lambda max_turns: tree)
+
+
+def test_best_plan_finds_that_a_talkative_update_makes_looking_worthless(monkeypatch):
     tools = (QUERY_TICKET, REPLY, dataclasses.replace(UPDATE_TICKET, run=talkative_update))
     talkative = tuple(
-        oracle.World(world.share, dataclasses.replace(world.task, tools=tools))
-        for world in worlds()
+        World(world.share, dataclasses.replace(world.task, tools=tools)) for world in worlds()
     )
-    monkeypatch.setattr(oracle, "worlds", lambda: talkative)
-    monkeypatch.setattr(oracle, "_game", oracle.Game)
-    blind = best_return(preset("outcome"), allow=looks_away, max_turns=TURNS)
+    play_only_in(monkeypatch, talkative)
+    blind = best_plan(preset("outcome"), strategy=BLIND, max_turns=TURNS)
     # The answer to "update closed" tells all. Only a "status" whose ticket is paid and not closed
     # fails, 2 of the 6 cases in 0.20, since there it is a change: 0.9333 - 0.0667 * 0.8 = 0.88.
     assert blind.value == pytest.approx(0.88)
     assert 1.0 - blind.value < LEAST_MARGIN
+    by_world = sum(w.share * replayed(blind, preset("outcome"), w.task) for w in talkative)
+    assert by_world == pytest.approx(0.88)
 
 
 # The oracle against play that does not know it
@@ -150,7 +146,7 @@ def expected_of(habit: habits.Habit, spec: RewardSpec) -> float:
 
 @NAMES
 def test_no_habit_beats_the_oracle_and_the_careful_one_reaches_it(name):
-    best = best_return(preset(name), max_turns=TURNS).value
+    best = best_plan(preset(name), max_turns=TURNS).value
     for habit in (habits.boastful, habits.blind, habits.hasty, habits.slipping, habits.broken):
         assert expected_of(habit, preset(name)) <= best + 1e-9
     careful = expected_of(habits.careful, preset(name))
@@ -158,117 +154,22 @@ def test_no_habit_beats_the_oracle_and_the_careful_one_reaches_it(name):
     assert best - careful == pytest.approx(0.025 if name == "printed" else 0.0)
 
 
-def replayed(best: Best, spec: RewardSpec, task: Task) -> float:
+def replayed(best: Plan, spec: RewardSpec, task: Task) -> float:
     """The return of the oracle's policy in a real task, acting only on what it sees."""
     env = TicketEnv(reward=spec, config=EnvConfig(max_turns=TURNS), task_source=lambda _: task)
-    env.reset(options={"index": 0})
-    state, total = task.intent, 0.0
-    while env.stop_reason is None:
-        action = next(a for a in ACTIONS if str(a) == best.policy[state])
-        observation, reward, *_ = env.step(oracle._message(action, env))
-        state, total = f"{state} > {action}: {oracle._seen(observation)}", total + reward
-    return total
+    _, rewards = played_as_text(lambda state: named(best.policy[state]), env)
+    return sum(rewards)
 
 
 @NAMES
 def test_policy_played_on_real_tasks_earns_what_the_oracle_says(name):
-    for allow in (lambda action: True, looks_away):
-        best = best_return(preset(name), allow=allow, max_turns=TURNS)
+    for strategy in (ANY, BLIND):
+        best = best_plan(preset(name), strategy=strategy, max_turns=TURNS)
         by_world = sum(w.share * replayed(best, preset(name), w.task) for w in worlds())
         assert by_world == pytest.approx(best.value)
-    best = best_return(preset(name), max_turns=TURNS)
+    best = best_plan(preset(name), max_turns=TURNS)
     real = [replayed(best, preset(name), make_task("test", 0, index)) for index in range(40)]
     assert min(real) == pytest.approx({"process": 1.35, "shaped": 1.08}.get(name, 1.0))
-
-
-# What a policy may do, and how it is paid
-
-
-def test_best_return_acts_only_on_what_was_seen():
-    # Replies alone: one reply per intent, right at best for unpaid (0.20) and one status (0.0667).
-    best = best_return(preset("outcome"), allow=lambda a: a in REPLIES, max_turns=TURNS)
-    assert best.policy == {"close": "reply unpaid", "status": "reply status_open"}
-    assert best.success == pytest.approx(0.2 + 0.2 / 3)
-    # 0.2667 - 0.7333 * 0.8
-    assert best.value == pytest.approx(-0.32)
-
-
-@pytest.mark.parametrize(
-    ("allowed", "value", "policy"),
-    [
-        # -1, three invalid actions, three strikes
-        ([INVALID], -1.30, {"invalid"}),
-        # -1 and two repeats of three
-        ([QUERY], -1.10, {"query"}),
-        # three updates that each change something: -1, no repeat
-        ([INVALID, *UPDATES], -1.0, {"update open", "update pending", "update closed"}),
-    ],
-)
-def test_best_return_of_play_that_never_replies(allowed, value, policy):
-    best = best_return(preset("shaped"), allow=lambda a: a in allowed, max_turns=TURNS)
-    assert best.value == pytest.approx(value)
-    assert set(best.policy.values()) <= policy and best.success == 0.0
-
-
-def test_best_return_gamma_discounts_per_turn():
-    # outcome pays at the reply only: turn 3 where a change is needed (0.30), else turn 2.
-    best = best_return(preset("outcome"), max_turns=TURNS, gamma=0.9)
-    assert best.value == pytest.approx(0.30 * 0.9**2 + 0.70 * 0.9)
-
-
-def test_best_return_pads_where_every_call_is_paid():
-    # F1, H5: + 0.1 for each call without a cap. Of three turns the last must be the reply, so a
-    # status or a ticket to be left alone is queried twice before it: 1 + 0.3 everywhere.
-    farm = RewardSpec(
-        "farm", (*PRESETS["outcome"].terms, RewardTerm("calls", 0.1, lambda o: o.calls))
-    )
-    best = best_return(farm, max_turns=TURNS)
-    assert best.value == pytest.approx(1.3)
-    assert best.policy["status > query: open, paid"] == "query"
-
-
-def test_best_return_a_term_that_is_paid_from_the_start_counts():
-    # The first turn of an episode pays what the start is worth, as the environment does.
-    spec = RewardSpec("right", (RewardTerm("right", 1.0, lambda o: o.state_right),))
-    best = best_return(spec, max_turns=TURNS)
-    assert best.value == pytest.approx(1.0)
-
-
-def test_best_return_nothing_allowed_is_an_error():
-    with pytest.raises(ValueError, match="allow refuses every action: query, update open"):
-        best_return(preset("shaped"), allow=lambda action: False, max_turns=TURNS)
-
-
-# Worlds
-
-
-def test_worlds_are_all_that_tasks_draw_and_as_often():
-    assert sum(world.share for world in worlds()) == pytest.approx(1.0)
-    # paid, unpaid: open or pending, 2 each; closed: paid or not, 2; not found: 2 intents;
-    # status: 3 statuses, paid or not, 6
-    assert Counter(world.task.kind for world in worlds()) == dict(
-        zip(TaskKind, (2, 2, 2, 2, 6), strict=True)
-    )
-    drawn = Counter(label(make_task("validation", 1, index)) for index in range(3000))
-    shares = {label(world.task): world.share for world in worlds()}
-    assert set(drawn) == set(shares)
-    for name, share in shares.items():  # standard error at most sqrt(0.15 * 0.85 / 3000) = 0.0065
-        assert drawn[name] / 3000 == pytest.approx(share, abs=0.026)
-
-
-def label(task: Task) -> tuple[object, ...]:
-    ticket = task.tickets.get(task.ticket_id, {})
-    return task.kind, task.intent, ticket.get("status"), ticket.get("paid")
-
-
-def test_actions_cover_every_conclusion_and_each_is_judged_as_meant():
-    assert len(ACTIONS) == 1 + 3 + 9 + 1
-    assert str(UPDATES[2]) == "update closed" and str(QUERY) == "query"
-    for action in REPLIES:
-        env = TicketEnv(task_source=lambda _: worlds()[0].task)
-        env.reset(options={"index": 0})
-        env.step(oracle._message(action, env))
-        assert env.outcome.conclusion.kind == action.detail
 
 
 # The tenfold rule (D4)
@@ -304,6 +205,10 @@ WRONG_SPECS = {
         clear=(0.2, lambda o: o.conclusion is not None),
         turns=(-0.2, lambda o: o.turns),
     ),
+    # earned only by an answer about a ticket that nobody asked for, after the right change
+    "elsewhere": terms(
+        elsewhere=(0.2, lambda o: o.kind == "close_paid" and o.state_right and o.fabricated)
+    ),
 }
 
 
@@ -318,7 +223,36 @@ def test_tenfold_no_cap_is_counted_over_all_tickets_that_could_be_queried():
     assert check_tenfold(spec, max_turns=TURNS).process == pytest.approx(0.12)
 
 
+@pytest.mark.parametrize("name", [*PRESETS, *WRONG_SPECS])
+def test_tenfold_two_turns_agrees_with_every_sequence_as_text(name):
+    more = WRONG_SPECS.get(name, ())
+    spec = PRESETS.get(name) or RewardSpec(name, (*PRESETS["outcome"].terms, *more))
+    process = [term.name for term in spec.terms if term.process]
+    finished, earned = {}, 0.0
+    for world in worlds():
+        for played in every_sequence(world, 2, WITH_OTHERS).values():
+            parts = spec.score(played.outcome).parts
+            earned = max(earned, sum(max(0.0, parts[name]) for name in process))
+            if played.outcome.success:
+                rest = sum(parts.values()) - sum(parts[name] for name in process)
+                finished[world] = max(rest, finished.get(world, rest))
+    report = check_tenfold(spec, max_turns=2)
+    assert (report.finished, report.process) == pytest.approx((min(finished.values()), earned))
+
+
+def test_tenfold_plays_the_desk_once_for_all_specs(monkeypatch):
+    check_tenfold(preset("shaped"), max_turns=TURNS)
+    monkeypatch.setattr(oracle, "plays", None)
+    assert not check_tenfold(preset("process"), max_turns=TURNS).holds
+
+
+# What stays as it was
+
+
 def test_oracle_leaves_the_tasks_as_they_are():
-    before = [dict(world.task.tickets) for world in worlds()]
-    best_return(preset("shaped"), max_turns=TURNS)
-    assert [dict(world.task.tickets) for world in worlds()] == before
+    best = best_plan(preset("shaped"), max_turns=TURNS)
+    evaluate({s: {a: 1.0} for s, a in best.policy.items()}, preset("shaped"), max_turns=TURNS)
+    audit(preset("shaped"), max_turns=TURNS)
+    check_tenfold(preset("shaped"), max_turns=TURNS)
+    drawn_anew = worlds.__wrapped__()
+    assert [w.task for w in worlds()] == [w.task for w in drawn_anew]

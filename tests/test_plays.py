@@ -6,29 +6,33 @@ import dataclasses
 
 import pytest
 
-from agentrl_lab.records import Call, InvalidKind, ParseFailure
-from agentrl_lab.world.desk import QUERY_TICKET, REPLY, UPDATE_TICKET, Tool
-from agentrl_lab.world.oracle import ACTIONS, INVALID, QUERY, Action, World, worlds
-from agentrl_lab.world.plays import (
+from agentrl_lab.world.meanings import (
+    ACTIONS,
+    INVALID,
     MEANINGS,
+    QUERY_OTHERS,
     REPLY_ELSEWHERE,
-    Plays,
-    action_of,
-    call_of,
-    named,
-    play_tree,
-    plays,
+    World,
+    worlds,
 )
+from agentrl_lab.world.plays import Plays, play_tree, plays
 from agentrl_lab.world.rewards import PRESETS
-from tests.brute import every_sequence, one_of_each_kind, without_reply_elsewhere
+from tests.brute import (
+    EVERY_ACTION,
+    WITH_OTHERS,
+    Actions,
+    every_sequence,
+    one_of_each_kind,
+    without_reply_elsewhere,
+)
 
-TASK = worlds()[0].task
 
-
-def check_plays_like_text(world: World, game: Plays, max_turns: int) -> None:
+def check_plays_like_text(
+    world: World, game: Plays, max_turns: int, choice: Actions = EVERY_ACTION
+) -> None:
     """Every sequence: the same answers, outcome and reward of each turn, under every preset."""
     start = next(start for start in game.starts if start.world is world)
-    for actions, by_text in every_sequence(world, max_turns).items():
+    for actions, by_text in every_sequence(world, max_turns, choice).items():
         moment, before = start, dict.fromkeys(PRESETS, 0.0)
         for turn, action in enumerate(actions):
             assert not moment.is_over, actions
@@ -49,7 +53,7 @@ def test_plays_every_sequence_of_three_turns_is_as_by_text(world):
 
 @pytest.mark.parametrize("world", worlds(), ids=lambda world: world.task.kind)
 def test_plays_every_sequence_of_two_turns_is_as_by_text_in_every_world(world):
-    check_plays_like_text(world, plays(2), 2)
+    check_plays_like_text(world, plays(2), 2, choice=WITH_OTHERS)
 
 
 @pytest.mark.slow
@@ -110,56 +114,10 @@ def test_plays_leave_the_tasks_as_they_are():
     before = [dict(world.task.tickets) for world in worlds()]
     game = Plays(2, worlds())
     for start in game.starts:
-        for action in MEANINGS:
+        for action in (*MEANINGS, *QUERY_OTHERS):
             game.move(start, action)
         assert start.outcome.turns == 0 and not start.store.changes
     assert [dict(world.task.tickets) for world in worlds()] == before
-
-
-# Names
-
-
-@pytest.mark.parametrize("action", MEANINGS, ids=str)
-def test_action_of_call_of_is_the_action(action):
-    assert named(str(action)) == action
-    for world in worlds():
-        call = call_of(action, world.task)
-        nothing = ParseFailure(InvalidKind.NO_CALL, "")
-        assert action_of(call or nothing, world.task) == action
-
-
-def test_call_of_unknown_action_is_an_error():
-    with pytest.raises(ValueError, match="no action is called 'dance now': query, update open"):
-        call_of(named("dance now"), TASK)
-
-
-@pytest.mark.parametrize(
-    ("call", "name"),
-    [
-        (Call("query_ticket", {"ticket_id": "S7777"}), "query elsewhere"),
-        (
-            Call("update_ticket", {"ticket_id": "S7777", "new_status": "open"}),
-            "update open elsewhere",
-        ),
-        (Call("update_ticket", {"ticket_id": TASK.ticket_id, "new_status": "gone"}), "invalid"),
-        (Call("get_ticket", {"ticket_id": TASK.ticket_id}), "invalid"),
-        (Call("query_ticket", {"id": TASK.ticket_id}), "invalid"),
-        (Call("reply", {"content": "It cannot be closed, it is not paid."}), "reply unpaid"),
-        (Call("reply", {"content": "S7777 does not exist."}), "reply not_found elsewhere"),
-        (Call("reply", {"content": "Hello!"}), "reply none"),
-    ],
-)
-def test_action_of_by_meaning(call, name):
-    assert str(action_of(call, TASK)) == name
-
-
-def test_action_of_sees_through_aliases_and_names_extra_tools():
-    extra = Tool("ping", "", {"type": "object"}, run=lambda store: {})
-    tools = (QUERY_TICKET.alias("look", {"ticket_id": "id"}), UPDATE_TICKET, REPLY, extra)
-    task = dataclasses.replace(TASK, tools=tools)
-    assert action_of(Call("look", {"id": TASK.ticket_id}), task) == QUERY
-    assert action_of(Call("query_ticket", {"ticket_id": TASK.ticket_id}), task) == INVALID
-    assert action_of(Call("ping"), task) == Action("ping")
 
 
 def test_reply_elsewhere_claims_what_did_not_happen():

@@ -14,9 +14,8 @@ from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.world.audit import name_of
-from agentrl_lab.world.oracle import INVALID
+from agentrl_lab.world.meanings import INVALID, action_of
 from agentrl_lab.world.parser import one_call
-from agentrl_lab.world.plays import action_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,15 @@ def judge(check: Check, answer: Callable[..., Any]) -> Verdict:
     except Wrong as mistake:
         return Verdict(False, str(mistake))
     except (Exception, SystemExit) as error:  # exit() in an answer must not end the kernel
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"line {line.lineno} of {line.name}"
-        return Verdict(False, f"your function raised {type(error).__name__} ({error}) in {where}")
+        what = f"{type(error).__name__} ({error}) {_place(error, answer)}"
+        return Verdict(False, f"your function raised {what}")
+
+
+def _place(error: BaseException, answer: Callable[..., Any]) -> str:
+    """Where in the reader's own lines it went wrong: other lines help nobody."""
+    file = getattr(getattr(answer, "__code__", None), "co_filename", None)
+    own = [line for line in traceback.extract_tb(error.__traceback__) if line.filename == file]
+    return f"in line {own[-1].lineno} of {own[-1].name}" if own else "when it was called"
 
 
 def final(claims: Mapping[str, bool], panels: Sequence[widgets.Panel] = ()) -> None:

@@ -48,6 +48,8 @@ class Panel:
     def set(self, **values: Any) -> Picture | Page:
         """Moves controls and returns the new picture, without a browser.
 
+        Where drawing fails, the error is shown and kept in ERRORS, and the picture stays.
+
         Raises:
             ValueError: there is no such control, or it does not take the value.
         """

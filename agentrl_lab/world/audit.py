@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentrl_lab.records import ConclusionKind, StopReason, TaskKind
-from agentrl_lab.world.oracle import INVALID, QUERY, UPDATES, Action, World
+from agentrl_lab.world.meanings import INVALID, QUERY, UPDATES, Action, World
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.plans import SUCCESS_BONUS, Plan, Play, Strategy, best_plan
 from agentrl_lab.world.rewards import NEEDED_TURNS, RewardSpec

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentrl_lab.records import InvalidKind, Message
-from agentrl_lab.world.oracle import INVALID, QUERY, World
+from agentrl_lab.world.meanings import INVALID, QUERY, World, action_of, named
 from agentrl_lab.world.parser import Codec, one_call
 from agentrl_lab.world.plans import Strategy, best_plan
-from agentrl_lab.world.plays import NO_CALL, Moment, action_of, named, plays, seen
+from agentrl_lab.world.plays import NO_CALL, Moment, plays, seen
 from agentrl_lab.world.rewards import RewardSpec
 from agentrl_lab.world.tasks import Task
 

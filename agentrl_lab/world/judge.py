@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from agentrl_lab.records import Conclusion
 from agentrl_lab.records import ConclusionKind as Kind
@@ -107,6 +108,7 @@ _CLOSED_TOO, _NOT_YET = {Kind.STATUS_CLOSED}, {Kind.STATUS_OPEN, Kind.STATUS_PEN
 _ABSORBS = {Kind.CLOSED: _CLOSED_TOO, Kind.ALREADY_CLOSED: _CLOSED_TOO, Kind.UNPAID: _NOT_YET}
 
 
+@lru_cache(maxsize=1024)  # the oracle and a trained policy say the same few sentences again
 def conclude(text: str) -> Conclusion:
     """The conclusion of any text, and every ticket id in it in order of first mention.
 

@@ -68,8 +68,8 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
     """The answer within `budget` tokens: field names, status values and errors survive (B3).
 
     Long values are cut first, all to the same length, as long as the budget allows; then the least
-    important fields give up their values and keep their names, under "more". What comes out fits,
-    and a second pass leaves it as it is.
+    important fields give up their values and keep their names, under "more"; then the names go,
+    before any value of KEEP_FIRST. What comes out fits, and a second pass leaves it as it is.
 
     Args:
         data: the raw answer; never changed.
@@ -94,7 +94,9 @@ def summarize(data: Mapping[str, Any], *, budget: int, count_tokens: CountTokens
     def keep(number: int) -> str:
         return _render([*_shorten(fields[:number], SHORT), _names_of(fields[number:])])
 
-    kept = _longest(keep, 1, len(fields) - 1, fits) if len(fields) > 1 else None
+    vital = sum(name in ("ticket_id", *KEEP_FIRST) for name, _ in fields)
+    most = len(fields) - 1
+    kept = _longest(keep, max(1, min(vital, most)), most, fits) if most > 0 else None
     return kept or _cut_hard(fields, fits) or _most_vital(fields, fits) or "{}"
 
 

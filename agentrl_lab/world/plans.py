@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl_lab.records import TaskKind
-from agentrl_lab.world.oracle import Action, World
+from agentrl_lab.world.meanings import Action, World
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.plays import Ints, PlayTree, play_tree
 from agentrl_lab.world.rewards import RewardSpec

@@ -9,85 +9,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.records import Call, ConclusionKind, Outcome, ParseFailure, StopReason
-from agentrl_lab.world import habits
-from agentrl_lab.world.desk import Store, TicketDesk, Tool, query_ticket, update_ticket
-from agentrl_lab.world.judge import conclude
-from agentrl_lab.world.oracle import ACTIONS, INVALID, SENTENCES, Action, World, worlds
+from agentrl_lab.records import Call, Outcome, StopReason
+from agentrl_lab.world.desk import Store, TicketDesk, Tool
+from agentrl_lab.world.meanings import MEANINGS, Action, World, call_of, worlds
 from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
-from agentrl_lab.world.tasks import Task
 
 # Axes: N moment, A action, W world, H history (the actions of a play so far, none of them a reply).
 
-ELSEWHERE = "elsewhere"
-"""Marks an action about a ticket that the request does not name."""
-NO_SUCH_ID = "S0000"
-REPLY_ELSEWHERE = Action("reply", f"closed {ELSEWHERE}")
-MEANINGS = (*ACTIONS, REPLY_ELSEWHERE)
-"""What a policy may mean; the last one in case a reward pays for it."""
 NO_CALL = "no_call"
 """What every invalid action is answered here, whatever was wrong with it."""
 Ints = NDArray[np.int64]
-
-
-# Meanings and messages
-
-
-def named(text: str) -> Action:
-    """The action of that name: `named(str(action)) == action`."""
-    verb, _, detail = text.partition(" ")
-    return Action(verb, detail)
-
-
-def call_of(action: Action, task: Task) -> Call | None:
-    """A call that means the action in this task; None for an invalid action.
-
-    Raises:
-        ValueError: no action of the desk is called so.
-    """
-    if action == INVALID:
-        return None
-    if elsewhere := action.detail.endswith(ELSEWHERE):
-        task = replace(task, ticket_id=NO_SUCH_ID)
-    detail = action.detail.removesuffix(ELSEWHERE).strip() if elsewhere else action.detail
-    match action.verb:
-        case "query":
-            return habits.query(task)
-        case "update":
-            return habits.update(task, detail)
-        case "reply":
-            content = SENTENCES[ConclusionKind(detail)].format(id=task.ticket_id)
-            return Call("reply", {"content": content})
-    raise ValueError(f"no action is called {str(action)!r}: {', '.join(map(str, MEANINGS))}")
-
-
-def action_of(call: Call | ParseFailure, task: Task) -> Action:
-    """What a parsed message means in this task, whatever its words and the tool's alias.
-
-    Every ticket that the request does not name is taken for one that does not exist: no policy
-    knows the id of another.
-    """
-    tool = {tool.name: tool for tool in task.tools}.get(getattr(call, "tool", None))
-    if tool is None or tool.check(call.arguments):
-        return INVALID
-    values = {tool.arguments.get(name, name): value for name, value in call.arguments.items()}
-    if tool.ends_episode:
-        said = conclude(values["content"])
-        return _about(set(said.ticket_ids) <= {task.ticket_id}, "reply", said.kind.value)
-    verb = {query_ticket: "query", update_ticket: "update"}.get(tool.run, tool.name)
-    is_asked = values.get("ticket_id", task.ticket_id) == task.ticket_id
-    return _about(is_asked, verb, values.get("new_status", ""))
-
-
-def _about(is_asked: bool, verb: str, detail: str) -> Action:
-    return Action(verb, detail if is_asked else f"{detail} {ELSEWHERE}".strip())
 
 
 # One move

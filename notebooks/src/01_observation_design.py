@@ -42,9 +42,10 @@ from agentrl_lab.learner.evaluation import rate
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.tokenization import common_prefix
 from agentrl_lab.records import Message, Split, TaskKind
-from agentrl_lab.workbook import checks, checks_observation, cutting, widgets
-from agentrl_lab.workbook import observing as ob
-from agentrl_lab.workbook import observing_pages as pages
+from agentrl_lab.workbook import checks, widgets
+from agentrl_lab.workbook.lessons import checks_observation, cutting
+from agentrl_lab.workbook.lessons import observing as ob
+from agentrl_lab.workbook.lessons import observing_pages as pages
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world import chapter
 from agentrl_lab.world.information import value_of_information
@@ -157,9 +158,9 @@ for budget, order in ((48, sent), (48, by_name), (200, by_name), (32, sent)):
 #   `paid`, and has lost them at 200 as well, for the long history stands in front; the end, useless
 #   before, keeps both. So a blunt cut is not good or bad; it is lucky with the order or not.
 # - **32, as the API sends them.** Here the id and the names of the rest take more than there is.
-#   Our summary gives up all but the id, and the blunt cut keeps `status` and `paid`. A rule that is
-#   right at 48 may be wrong at 32: look at what survives before you believe a rule, ours too.
-#   Exercise 1.1 asks you for a better one.
+#   Our summary gives the names up then, and keeps the values that decide. (An earlier form of it
+#   kept nothing but the id at 32; nobody had looked.) A rule that is right at 48 may be wrong at
+#   32: look at what survives before you believe a rule, ours too. Exercise 1.1 asks for yours.
 #
 # ## 3 · What does it cost the policy?
 #
@@ -181,7 +182,7 @@ costliest
 ANSWERS = {
     "start kept, 48": ob.View(result=cutting.keep_start),
     "end kept, 48": ob.View(result=cutting.keep_end),
-    "by field, 16": ob.View(budget=16),
+    "by field, 8": ob.View(budget=8),
     "by field, 24": ob.View(budget=24),
     "by field, 200": ob.View(budget=200),
 }
@@ -308,9 +309,9 @@ widgets.show(pages.ranges(points, "success (share of tasks)"))
 # %% [markdown]
 # Two kinds of failure look the same from outside, and this picture parts them:
 #
-# - **Start kept at 48, by field at 200**: the best policy would solve everything. Nothing that
-#   matters is lost. The form is new to ours; training on it has all it needs.
-# - **End kept, by field at 16 and 24**: even the best policy fails at nearly half. The information
+# - **Start kept at 48, by field at 24 and at 200**: the best policy would solve everything. Nothing
+#   that matters is lost. The form is new to ours; training on it has all it needs.
+# - **End kept at 48, by field at 8**: even the best policy fails at nearly half. The information
 #   is gone, and no training brings it back. With the end kept, ours comes near that limit: it loses
 #   what any policy would lose.
 #

@@ -44,9 +44,10 @@ from agentrl_lab.learner.advantages import gae
 from agentrl_lab.learner.forward import score_actions
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.trajectories import StaleTrajectories, TrajectoryBuffer, pack
-from agentrl_lab.workbook import breakage, checks, checks_ppo, credit, toy_desk, widgets
-from agentrl_lab.workbook import ppo_pictures as pictures
-from agentrl_lab.workbook.printed_update import printed_update
+from agentrl_lab.workbook import checks, widgets
+from agentrl_lab.workbook.lessons import breakage, checks_ppo, credit, toy_desk
+from agentrl_lab.workbook.lessons import ppo_pictures as pictures
+from agentrl_lab.workbook.lessons.printed_update import printed_update
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world.information import evaluate
 from agentrl_lab.world.rewards import preset

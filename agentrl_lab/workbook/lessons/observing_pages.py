@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from agentrl_lab.learner.evaluation import Rate
 from agentrl_lab.learner.tokenization import ChatTokenizer
-from agentrl_lab.workbook.cutting import LOST, NAME, PART, PIECE, WHOLE, survival
-from agentrl_lab.workbook.observing import Estimate
+from agentrl_lab.workbook.lessons.cutting import LOST, NAME, PART, PIECE, WHOLE, survival
+from agentrl_lab.workbook.lessons.observing import Estimate
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Page, Picture
 from agentrl_lab.world.observations import CountTokens
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.toy_desk import CLIP, ENTROPY, GAMMA, TEMPERATURE, Bigram
+from agentrl_lab.workbook.lessons.toy_desk import CLIP, ENTROPY, GAMMA, TEMPERATURE, Bigram
 
 
 def printed_update(

@@ -19,7 +19,7 @@ from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.records import Message
-from agentrl_lab.workbook.cutting import WHOLE, Show, by_field, survival
+from agentrl_lab.workbook.lessons.cutting import WHOLE, Show, by_field, survival
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.information import FIELDS, hide
 from agentrl_lab.world.observations import SYSTEM_PROMPT, CountTokens

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from agentrl_lab.workbook.credit import Step
+from agentrl_lab.workbook.lessons.credit import Step
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
 
 

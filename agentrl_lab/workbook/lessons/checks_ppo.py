@@ -12,9 +12,9 @@ from torch import Tensor
 
 from agentrl_lab.learner import losses
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.breakage import SWITCHES
 from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report
-from agentrl_lab.workbook.toy_desk import TEMPERATURE, Bigram, Recipe, fixed, padded, update
+from agentrl_lab.workbook.lessons.breakage import SWITCHES
+from agentrl_lab.workbook.lessons.toy_desk import TEMPERATURE, Bigram, Recipe, fixed, padded, update
 
 __all__ = ["check_clipped_loss", "check_gae", "check_update", "final", "judge", "report"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from agentrl_lab.learner.advantages import gae, whiten
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.toy_desk import END, Bigram, Parts, Recipe, fixed, padded, parts
+from agentrl_lab.workbook.lessons.toy_desk import END, Bigram, Parts, Recipe, fixed, padded, parts
 
 Measure = Callable[[Recipe], float]
 

@@ -23,7 +23,8 @@ from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.information import steps_of, table_of
-from agentrl_lab.world.plays import named, plays
+from agentrl_lab.world.meanings import named
+from agentrl_lab.world.plays import plays
 from agentrl_lab.world.rewards import RewardSpec
 
 Step = tuple[str, str]

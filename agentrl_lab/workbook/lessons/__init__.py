@@ -1,0 +1,1 @@
+"""What single notebooks stand on; the kit beside it knows nothing of them."""
