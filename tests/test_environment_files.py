@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -152,3 +154,26 @@ def test_conda_problems_rejects_a_raised_python_requirement():
     raised = planted(read("pyproject.toml"), '= ">=3.11"', '= ">=3.12"')
     problems = conda_problems(raised, read("environment.yml"))
     assert any("python is" in problem for problem in problems), problems
+
+
+@pytest.mark.full
+def test_offline_install_takes_all_from_the_wheelhouse(tmp_path):
+    """Fetches the packages once, then installs and starts with no network device at all."""
+    unplugged = ["unshare", "--map-root-user", "--net"]
+    if not shutil.which("unshare") or subprocess.run([*unplugged, "true"]).returncode:
+        pytest.skip("this system cannot take the network away from a process")
+    places = [f"VENV={tmp_path / 'venv'}", f"WHEELS={tmp_path / 'wheels'}"]
+    subprocess.run(["make", "wheelhouse", *places], cwd=ROOT, check=True)
+    subprocess.run([*unplugged, "make", "install-offline", *places], cwd=ROOT, check=True)
+    doctor = [tmp_path / "venv" / "bin" / "agentrl-lab", "doctor"]
+    subprocess.run([*unplugged, *doctor], cwd=ROOT, check=True)
+
+
+def test_offline_install_without_a_wheelhouse_says_what_to_do(tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / ".created").touch()
+    places = [f"VENV={tmp_path / 'venv'}", f"WHEELS={tmp_path / 'none'}"]
+    done = subprocess.run(
+        ["make", "install-offline", *places], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode != 0 and "copy the one that `make wheelhouse` made" in done.stderr
