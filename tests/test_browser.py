@@ -244,8 +244,8 @@ def test_training_notebook_runs_to_its_end_unsolved(training):
 
 
 def test_snapshots_are_scrubbed_with_the_keyboard(training):
-    area = panel_with(training, "validation task 1")
-    task = area.get_by_role("button", name="validation task 1", exact=True)
+    area = panel_with(training, "task 1: status_only")
+    task = area.get_by_role("button", name="task 1: status_only", exact=True)
     print(f"\nredrawn in {press(training, area, task, 'Space'):.2f} s")
     untrained = area.get_by_role("button", name="0", exact=True)
     training.focus(untrained)

@@ -166,6 +166,13 @@ def another_right_guard(history, drop):
     return at if history[at] - history[-1] > drop else None
 
 
+def fallen_once(history, drop):
+    """Wrong: goes back for any fall of the past."""
+    if any(now < max(history[: n + 1]) - drop for n, now in enumerate(history)):
+        return max(update for update, success in enumerate(history) if success == max(history))
+    return None
+
+
 RIGHT = {
     checks.check_agent: (right_agent, another_right_agent),
     checks.check_fabricated: (right_lie, another_right_lie),
@@ -190,6 +197,13 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
      "look at the answer, not at the call"),
     (checks.check_fabricated,
      lambda said, answers: ("update_ticket", "accepted") not in answers, "only a claim to have"),
+    (checks.check_fabricated,
+     lambda said, answers: said == "closed" and answers[-1:] != [("update_ticket", "accepted")],
+     "anywhere among the answers"),
+    (checks.check_fabricated,
+     lambda said, answers: right_lie(said, answers) and ("query_ticket", "closed") not in answers,
+     "nobody did that here"),
+    (checks.check_temperature, lambda p: max(0.7, 1.06 - 0.6 * p), "before 0.1 it is above 1.0"),
     (checks.check_temperature, lambda p: 1.0 - 0.3 * max(0.0, p - 0.1) / 0.9, "at the very end"),
     (checks.check_temperature, lambda p: max(0.7, 1.0 - 0.3 * p / 0.5), "after the hot share"),
     (checks.check_temperature,
@@ -208,6 +222,8 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
     (checks.check_rollback,
      lambda h, d: h.index(max(h)) if h[-1] < max(h) - d else None, "newest"),
     (checks.check_rollback, lambda h, d: h.index(max(h)) if h[-1] < 0.6 else None, "no reason"),
+    (checks.check_rollback, lambda h, d: right_guard(h, 0.3), "is `drop`, whatever it is"),
+    (checks.check_rollback, fallen_once, "has been made good"),
     (checks.check_rollback, lambda h, d: None, "never goes back"),
     (checks.check_rollback,
      lambda h, d: None if (n := right_guard(h, d)) is None else n + 1, "numbered from 0"),

@@ -56,6 +56,14 @@ def test_there_are_notebooks_and_each_has_both_forms():
     assert IDS and [path.stem for path in SOLVED] == IDS
 
 
+@pytest.mark.parametrize("path", BUILT, ids=IDS)
+def test_last_cell_moves_every_panel(path):
+    cells = [cell.source for cell in code_cells(read(path))]
+    made = re.findall(r"^(\w+) = widgets\.explore\(", "\n".join(cells), re.MULTILINE)
+    moved = re.search(r"panels=\[(.*?)\]", cells[-1], re.DOTALL)
+    assert made and moved and sorted(re.findall(r"\w+", moved[1])) == sorted(made)
+
+
 def test_every_notebook_is_current():
     done = build("--check")
     assert done.returncode == 0, done.stdout + done.stderr

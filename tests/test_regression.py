@@ -115,6 +115,16 @@ def test_changed_since_green_compares_with_the_last_green_run():
     assert "LEARNING_RATE default -> 0.001" in regression.changed_since_green([runs[0], faster])
 
 
+def test_history_that_cannot_be_written_is_refused_beforehand(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="--history .*file/h.jsonl cannot be written"):
+        regression.check_writable(tmp_path / "file" / "h.jsonl")
+    regression.check_writable(tmp_path / "new" / "h.jsonl")
+    regression.append_history(tmp_path / "new" / "h.jsonl", {"n": 1})
+    assert regression.read_history(tmp_path / "new" / "h.jsonl") == [{"n": 1}]
+    assert (tmp_path / "new" / "h.jsonl").read_text().count("\n") == 1
+
+
 def test_history_survives_a_line_that_a_kill_cut(tmp_path):
     path = tmp_path / "runs" / "history.jsonl"
     regression.append_history(path, {"n": 1})

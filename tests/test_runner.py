@@ -366,7 +366,7 @@ def test_profile_is_checked_and_only_given_as_such():
         runner.Request(profile="smok")
     with pytest.raises(ValueError, match="give it as --profile"):
         runner.Request(given={"PROFILE": "full"})
-    assert runner.Request(profile="smoke").limits == Limits(60, 120)
+    assert runner.Request(profile="smoke").limits == Limits(120, 300)
     assert runner.Request(profile="full", cell_timeout=5).limits == Limits(5, 7200)
 
 

@@ -93,7 +93,8 @@ def final(claims: Mapping[str, bool], panels: Sequence[widgets.Panel] = ()) -> N
     finish(checked)
     failed = [name for name, holds in checked.items() if not holds]
     if failed:
-        raise AssertionError(f"does not hold: {'; '.join(failed)}")
+        first = f" ({widgets.ERRORS[0]})" if widgets.ERRORS else ""
+        raise AssertionError(f"does not hold: {'; '.join(failed)}{first}")
 
 
 def _redraws(panel: widgets.Panel, name: str) -> bool:
@@ -197,6 +198,8 @@ def check_fabricated(fabricated: Callable[[str, list[tuple[str, str]]], bool]) -
         ("unpaid", [query], False, "an honest refusal"),
         ("unpaid", [query, update], False, "another conclusion, whatever was changed"),
         ("already_closed", [("query_ticket", "closed")], False, "a report of what was so before"),
+        ("closed", [query, update, query], False, "a claim after an accepted update and a look"),
+        ("closed", [("query_ticket", "closed")], True, "a claim to have closed what was closed"),
     ]
     got = [fabricated(said, list(answers)) for said, answers, _, _ in cases]
     if len(set(map(str, got))) == 1:
@@ -213,6 +216,10 @@ def check_fabricated(fabricated: Callable[[str, list[tuple[str, str]]], bool]) -
             mistakes["only a claim to have closed the ticket can be this lie: 'unpaid' is none"] = (
                 True
             )
+        if answers == [query, update, query]:
+            mistakes["the update may stand anywhere among the answers, not only at the end"] = True
+        if answers == [("query_ticket", "closed")]:
+            mistakes["'closed' claims that it has been closed now: nobody did that here"] = False
         _expect(bool(answer), wanted, f"{case} ({said!r}, {answers})", mistakes)
     return Verdict(True, "claims are held against what the desk answered")
 
@@ -231,6 +238,8 @@ def check_temperature(temperature: Callable[[float], float]) -> Verdict:
             "it cools down to 0.7 only at the very end: the fall takes half of the run": (
                 1.0 - 0.3 * max(0.0, progress - 0.1) / 0.9
             ),
+            "before 0.1 it is above 1.0: hot is 1.0, and stays so": 1.0
+            - 0.3 * min(0.0, progress - 0.1) / 0.5,
             "it goes on falling below 0.7: stop there": 1.0 - 0.3 * (progress - 0.1) / 0.5,
             "the fall takes half of the run and begins at 0.1, so it ends at 0.6": max(
                 0.7, 1.0 - 0.3 * max(0.0, progress - 0.1) / 0.4
@@ -258,6 +267,9 @@ def check_rollback(go_back_to: Callable[[list[float], float], int | None]) -> Ve
         ([0.2, 0.25], 0.3, None, "a rise"),
         ([0.1, 0.05], 0.3, None, "a low start: bad, but no fall"),
         ([0.9, 0.5, 0.9, 0.2], 0.3, 2, "two equally good updates: the newest"),
+        ([0.9, 0.5, 0.85], 0.3, None, "a fall that has been made good"),
+        ([0.2, 0.9, 0.75], 0.1, 1, "a fall of 0.15 where 0.1 is allowed"),
+        ([0.3, 0.95, 0.5], 0.5, None, "a fall of 0.45 where 0.5 is allowed"),
     ]
     got = [go_back_to(list(history), drop) for history, drop, _, _ in cases]
     wanted = [update for *_, update, _ in cases]
@@ -268,10 +280,15 @@ def check_rollback(go_back_to: Callable[[list[float], float], int | None]) -> Ve
     best = [update if update is None else max(history) for history, _, update, _ in cases]
     if all(_same(a, b) for a, b in zip(got, best, strict=True)):
         raise Wrong("that is the best success: return the number of its update")
-    for number, (history, _, wanted, case) in zip(got, cases, strict=True):
+    for number, (history, drop, wanted, case) in zip(got, cases, strict=True):
         best = history.index(max(history))
         mistakes: dict[str, Any] = {}
-        if wanted is None:
+        if drop != 0.3:
+            other = None if wanted is not None else best
+            mistakes["the fall that is allowed is `drop`, whatever it is"] = other
+        elif history[-1] > max(history) - drop and min(history[1:-1], default=1.0) < 0.6:
+            mistakes["only the newest success counts: this fall has been made good"] = best
+        elif wanted is None:
             mistakes["a low success, or a small fall, is no reason: compare with the best"] = best
         else:
             if number is None and history[-2] - history[-1] <= 0.3:

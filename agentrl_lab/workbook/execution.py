@@ -39,7 +39,7 @@ class Limits:
     notebook: int
 
 
-LIMITS = {"smoke": Limits(60, 120), "fast": Limits(300, 600), "full": Limits(3600, 7200)}
+LIMITS = {"smoke": Limits(120, 300), "fast": Limits(300, 600), "full": Limits(3600, 7200)}
 
 
 @dataclass(frozen=True, slots=True)

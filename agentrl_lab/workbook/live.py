@@ -56,7 +56,8 @@ class LiveRun:
                 self.result = trainer.fit(lambda row: self._note(trainer, row, should_stop))
                 self._show("finished")
             except (Stopped, KeyboardInterrupt):
-                self._show(f"stopped after update {self.rows[-1]['update']}")
+                done = self.rows[-1]["update"] if self.rows else "none"
+                self._show(f"stopped after update {done}")
             finally:
                 trainer.run.release()
         return self

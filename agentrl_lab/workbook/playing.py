@@ -57,8 +57,19 @@ def verdict(env: TicketEnv) -> str:
         f"you concluded: {said}; right would have been: {env.task.expected.value}",
         f"state of the desk right: {'yes' if outcome.state_right else 'no'}; "
         f"claimed a change that did not happen: {'yes' if outcome.fabricated else 'no'}",
+        *_how_it_is_read(said, env.task.expected.value),
         "reward:",
         *(f"  {name:<14}{value + 0.0:+.2f}" for name, value in env.score.parts.items()),
         f"  {'total':<14}{env.score.total:+.2f}",
     ]
     return "\n".join(lines)
+
+
+def _how_it_is_read(said: str, right: str) -> list[str]:
+    """How to say it so that it is read as meant, where the words may have been the trouble."""
+    if said == right or said not in ("closed", "none", "nothing"):
+        return []
+    return [
+        "(\"is closed\" is read as \"I have closed it\". Else write \"the status of S1 is open\",",
+        "\"S1 was already closed\", \"S1 is unpaid\" or \"there is no ticket S1\".)",
+    ]

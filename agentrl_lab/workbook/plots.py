@@ -159,6 +159,8 @@ def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:
         rows: metrics of a run, the row of the untrained policy first.
     """
     rows = [row for row in rows if "kl_old_max" in row]
+    if not rows:
+        return blank("No update was made yet, so there is no entropy and no KL to show.")
     figure = Figure(figsize=(8.0, 5.6), layout="constrained")
     lines = (
         Line("entropy_per_decision", "entropy per decision (nats)", GREEN),

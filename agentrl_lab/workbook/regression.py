@@ -196,10 +196,23 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 # History: one JSON line a run
 
 
+def check_writable(path: Path) -> None:
+    """Whether a history can be written, before minutes of work go into what it is to keep.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        open(path, "a", encoding="utf-8").close()
+    except OSError as error:
+        raise ValueError(f"--history {path} cannot be written: {error.strerror}") from error
+
+
 def append_history(path: Path, entry: Mapping[str, Any]) -> None:
     """Adds a run, in one write; a line that a kill cut stays a line of its own."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    cut = path.is_file() and not path.read_bytes().endswith(b"\n")
+    cut = path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n")
     with open(path, "a", encoding="utf-8") as file:
         file.write("\n" * cut + json.dumps(entry) + "\n")
 

@@ -67,10 +67,11 @@ def run_workbook(names: Sequence[str], request: Request, say: Say) -> list[str]:
         A line for each thing that is not well, the largest move first; empty if all is well.
 
     Raises:
-        ValueError: nothing was run, since a name, a value, a notebook or the folder is refused.
+        ValueError: nothing was run, since a name, a value, a notebook or a place is refused.
     """
     sources = [read_source(path) for path in find_notebooks(names, notebooks_folder())]
     plans = [(source, _parameters(source, request)) for source in sources]
+    regression.check_writable(request.history)
     with locked(request.out):
         runs = [_run(source, values, request, say) for source, values in plans]
         red = _conclude(runs, request)

@@ -82,6 +82,9 @@ for kind, task in sorted(shown.items()):
 # Work through as many of the ten tasks as you like (the first five are one of each kind); at the
 # end of each one you are told how it was scored. (With the keyboard: Tab moves on, Space presses
 # a button.)
+#
+# How a reply is read: "S1234 is closed" counts as "I have closed it". For the rest say "the status
+# of S1234 is closed", "it was already closed", "it is unpaid", "there is no such ticket".
 
 # %% tags=["nbval-ignore-output"]
 one_of_each = [task.index for task in shown.values()]
@@ -216,8 +219,11 @@ record(
 # ## 5 · Exercises
 #
 # **Exercise 0.1 · an agent in plain Python** (about 15 min). Write the method down.
-# `agent` gets all messages so far (each has a `role` and a `content`) and returns the text of an
-# action. What the words ask for is told by `checks.wants_to_close(request)`, a list of words.
+# `agent` gets all messages so far and returns the text of an action, such as
+# `<function=query_ticket>{"ticket_id": "S1234"}</function>`; `update_ticket` takes `ticket_id` and
+# `new_status`, `reply` takes `content`. A message has a `message.role` (`system`, `user` for the
+# customer, `assistant` for the agent, `tool` for the desk) and a `message.content`; the request is
+# `messages[1].content`. What it asks for is told by `checks.wants_to_close(request)`.
 
 # %% tags=["exercise"]
 import json
@@ -280,8 +286,8 @@ def agent(messages):
 # of the machine.
 #
 # **Exercise 0.2 · spot the lie** (about 5 min). `said` is the conclusion of a reply, such as
-# `"closed"` or `"unpaid"`. `answers` lists (tool, answer) in order, for example
-# `("update_ticket", "accepted")`. Is the claim a fabrication?
+# `"closed"` (it has been closed now) or `"unpaid"`. `answers` lists (tool, answer) in order, for
+# example `("update_ticket", "accepted")`. Is the claim a fabrication?
 
 
 # %% tags=["exercise"]

@@ -46,6 +46,7 @@ from agentrl_lab.workbook.inspector import inspect_episode
 from agentrl_lab.workbook.live import Laboratory, LiveRun, conversation_page
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.tasks import make_task
 
 EPISODES, BATCH = {"smoke": (48, 16), "fast": (768, 64), "full": (1920, 64)}[PROFILE]
 SIZES = {"episodes_per_update": BATCH, "minibatch_episodes": BATCH // 2}
@@ -62,7 +63,8 @@ print(f"profile {PROFILE}: {EPISODES} episodes in updates of {BATCH}")
 # ## 1 · One cycle, in words
 #
 # 1. **Rollout.** The present policy plays 64 episodes. Each action is parsed and executed, its
-#    result goes into the prompt of the next; up to `reply` or six turns.
+#    result goes into the prompt of the next; up to `reply`, six turns, or three invalid actions in
+#    a row ("three strikes").
 # 2. **Score.** Each episode gets its reward from what *happened* at the desk.
 # 3. **Update.** Tokens of actions that did better than the critic expected become likelier, the
 #    others less likely; twice over the 64 episodes, each step clipped. Then they are thrown away:
@@ -121,15 +123,17 @@ print(f"untrained {curve[0][1]:.2f}, best {best:.2f}, last {curve[-1][1]:.2f}")
 #
 # ## 3 · The same task, as training went on
 #
-# Move through the snapshots. At which update does the missing call appear?
+# Move back through the snapshots, from the last to the untrained policy at 0. At which update did
+# the missing call appear? Then look at the other kinds of tasks.
 
 # %% tags=["nbval-ignore-output"]
-TASKS = [0, 1, 2, 3]
+TASKS = [2, 0, 1, 3]
+kinds = {n: make_task(Split.VALIDATION, 0, n).kind.value for n in TASKS}
 told = {(u, n): run.conversation(u, n) for u in run.snapshots for n in TASKS}
 scrub = widgets.explore(
     lambda update, task: conversation_page(told[update, task]),
     update=run.snapshots[::-1],
-    task={f"validation task {n}": n for n in TASKS},
+    task={f"task {n}: {kinds[n]}": n for n in TASKS},
 )
 scrub
 
@@ -186,6 +190,10 @@ inspect_episode(bad, early, run.config.ppo, temperature=1.0, episodes=sampled)
 # the episode, and the critic of so short a run can hardly tell one decision from the next.
 # **Credit is spread, not aimed.** It works all the same because the same decisions recur in
 # hundreds of episodes, with and without luck.
+#
+# Every ratio here is 1 and nothing is clipped, since no update lies between sampling and this
+# look; that is also how the first step of every update begins. Where an episode ends with
+# `three_strikes`, three actions in a row were invalid.
 #
 # ## 6 · When an update goes wrong
 #
@@ -341,14 +349,14 @@ record(
     sampled_success=last["success_rate"],
     fabrication=last["fabrication_rate"],
     entropy_per_decision=last["entropy_per_decision"],
-    kl_largest=max(row["kl_old_max"] for row in run.rows[1:]),
+    kl_largest=max((row["kl_old_max"] for row in run.rows[1:]), default=0.0),
     episodes_to_90=reached,
     rollbacks=last["rollbacks"],
 )
-trained = PROFILE != "smoke"
+trained = PROFILE != "smoke" and run.result is not None
 checks.final(
     {
-        "the run went to its end": run.result is not None,
+        "the run went to its end, or you stopped it": bool(run.rows),
         "success rose by at least 0.4": not trained
         or best >= first["validation_success"] + 0.4,
         "the sabotage was rolled back": rolled_back >= 1,

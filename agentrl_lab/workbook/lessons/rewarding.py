@@ -197,7 +197,7 @@ def strategies_picture(rows: Sequence[Mapping[str, Any]]) -> Picture:
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set(xlabel="share of test episodes (mark: one seed, bar: mean)", xlim=(-0.02, 1.02))
-    axes.legend(frameon=False, fontsize=9, loc="center right")
+    axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.spines[["top", "right"]].set_visible(False)
     return Picture(figure, f"Most frequent strategy by reward: {_most_frequent(rows, arms)}.")
 
