@@ -117,7 +117,7 @@ def test_changed_since_green_compares_with_the_last_green_run():
 
 def test_history_that_cannot_be_written_is_refused_beforehand(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="--history .* cannot be written"):
+    with pytest.raises(ValueError, match="cannot be written: "):
         regression.check_writable(tmp_path / "file" / "h.jsonl")
     regression.check_writable(tmp_path / "new" / "h.jsonl")
     regression.append_history(tmp_path / "new" / "h.jsonl", {"n": 1})
