@@ -285,7 +285,7 @@ PANELS = {
         [("neutralised", "Space")],
     ],
     "03_reward_shaping": [
-        [("printed", "Space"), ("shaped", "Space")],
+        [("outcome", "Space"), ("shaped", "Space")],
         [
             ("per call", "ArrowRight"), ("call cap", "Home"), ("repeat cost", "ArrowRight"),
             ("pleasing", "ArrowRight"), ("pleasing", "End"), ("wrong reply", "End"),

@@ -26,6 +26,7 @@ ERRORS: list[str] = []
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 WIDE = ipywidgets.Layout(width="560px")
 PAGE = ipywidgets.Layout(height="420px", overflow="auto", border="1px solid #8888", padding="6px")
+SENTENCE = "84px"  # three lines: a longer sentence must not push the controls down
 FEW = 6
 LABELS = {"description_width": "200px"}
 
@@ -40,6 +41,7 @@ class Panel:
         self.text = ipywidgets.HTML()
         self.picture = self._redraw()
         page = isinstance(self.picture, Page)
+        self.text.layout.min_height = "auto" if page else SENTENCE
         shown = [ipywidgets.Box([self.text], layout=PAGE)] if page else [self.image, self.text]
         for control in self.controls.values():
             control.observe(self._changed, names="value")

@@ -115,6 +115,8 @@ def _kept(fields: Mapping[str, str]) -> str:
     return f"{len(whole)} ({', '.join(whole) or 'none'})"
 
 
+LEAST_ROWS = 6
+"""Room for so many names in every picture, so that a panel keeps its height."""
 SERIES = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "D"))
 
 
@@ -126,7 +128,7 @@ def ranges(series: Mapping[str, Mapping[str, Estimate | Rate]], label: str) -> P
         label: of the horizontal axis, with the unit.
     """
     names = list(next(iter(series.values())))
-    figure = Figure(figsize=(9.0, 1.0 + 0.42 * len(names)), layout="constrained")
+    figure = Figure(figsize=(9.0, 1.0 + 0.42 * max(len(names), LEAST_ROWS)), layout="constrained")
     axes = figure.subplots()
     for number, ((word, points), (colour, mark)) in enumerate(
         zip(series.items(), SERIES, strict=False)
