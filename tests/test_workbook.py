@@ -2,11 +2,13 @@
 
 import pytest
 
+from agentrl_lab.records import Call
 from agentrl_lab.workbook import playing, plots
 from agentrl_lab.workbook.doctoring import examine
 from agentrl_lab.workbook.report import table
 from agentrl_lab.workbook.training import next_folder
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.tasks import make_task
 
 ROW = {
     "success_rate": 0.3, "validation_success": 0.4, "fabrication_rate": 0.5, "invalid_rate": 0.1,
@@ -35,6 +37,23 @@ def test_lines_of_a_panel_differ_in_style_not_only_in_colour():
 
 def test_learning_curve_of_an_untrained_run_still_draws():
     assert plots.learning_curve(ROWS[:1]).sentence.endswith("from 0.10 to 0.10.")
+
+
+def test_entropy_and_kl_of_a_run_without_an_update_says_so():
+    assert "No update was made yet" in plots.entropy_and_kl(ROWS[:1]).sentence
+    assert "nats per token" in plots.entropy_and_kl(ROWS).sentence
+
+
+@pytest.mark.parametrize(
+    ("content", "hinted"),
+    [("S1 is closed.", True), ("Please wait.", True), ("Ticket S1 is unpaid.", False)],
+)
+def test_verdict_says_how_a_reply_is_read_where_the_words_may_be_the_trouble(content, hinted):
+    env = TicketEnv()
+    index = next(n for n in range(40) if make_task("train", 0, n).kind == "status_only")
+    env.reset(options={"index": index})
+    env.play(env.codec.render(Call("reply", {"content": content})))
+    assert ('"is closed" is read as' in playing.verdict(env)) is hinted
 
 
 def test_drawing_leaves_no_open_figure():

@@ -56,8 +56,8 @@ class LiveRun:
                 self.result = trainer.fit(lambda row: self._note(trainer, row, should_stop))
                 self._show("finished")
             except (Stopped, KeyboardInterrupt):
-                done = self.rows[-1]["update"] if self.rows else "none"
-                self._show(f"stopped after update {done}")
+                done = f"after update {self.rows[-1]['update']}" if self.rows else "at the start"
+                self._show(f"stopped {done}")
             finally:
                 trainer.run.release()
         return self

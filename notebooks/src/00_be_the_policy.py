@@ -20,7 +20,7 @@
 # from a habit; to spot a claim of something that never happened; to say when reinforcement
 # learning is worth its price.
 #
-# *Before this*: nothing. *Runtime*: about 20 seconds on 2 CPU cores, plus the time you play.
+# *Before this*: nothing. *Runtime*: about half a minute on 2 CPU cores, plus the time you play.
 #
 # ```
 #   request ──► YOU, the policy ──► action (text) ──► ticket desk

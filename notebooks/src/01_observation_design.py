@@ -20,7 +20,7 @@
 # matters; to tell lost information from an unfamiliar form; to put a number on the worth of a
 # field.
 #
-# *Before this*: 00 (what the task is). *Runtime*: about a minute on 2 CPU cores.
+# *Before this*: 00 (what the task is). *Runtime*: about 75 seconds on 2 CPU cores.
 #
 # ```
 #   rules │ tools │ request │ conversation so far ──► policy ──► action ──► ticket desk

@@ -19,7 +19,7 @@
 # whoever thought of it; to tell a bonus that guides from one that misguides; to compare what
 # training finds with what the search foresaw.
 #
-# *Before this*: 00 (what the task is). *Runtime*: about 90 seconds on 2 CPU cores.
+# *Before this*: 00 (what the task is). *Runtime*: about two minutes on 2 CPU cores.
 #
 # ```
 #   action ──► desk ──► what happened ──► reward ──► update

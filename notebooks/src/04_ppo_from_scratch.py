@@ -20,7 +20,7 @@
 # clip, entropy and KL by hand; to know what gamma and lambda change, and what they do not; to find
 # a fault in an update that no curve shows.
 #
-# *Before this*: 00 (what the task is). *Runtime*: about 60 seconds on 2 CPU cores.
+# *Before this*: 00 (what the task is). *Runtime*: about 85 seconds on 2 CPU cores.
 #
 # ```
 #   episodes ──► rewards ──► advantages ──► ratio, clip ──► gradient ──► policy

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report
 from agentrl_lab.workbook.lessons.rewarding import TURNS, edited_from, lies, pays
-from agentrl_lab.world.audit import TOLERANCE, Audit
+from agentrl_lab.world.audit import TOLERANCE, Audit, example
 from agentrl_lab.world.oracle import check_tenfold
 from agentrl_lab.world.rewards import RewardSpec
 
@@ -46,13 +46,9 @@ def check_lying_pays(answer: Callable[[], dict[str, float]]) -> Verdict:
             "What does a lie cost, and what does it bring?"
         )
     raise Wrong(
-        f"honesty no longer pays best, but what does is no lie: {_likeliest(found)} "
+        f"honesty no longer pays best, but what does is no lie: {example(found.best)} "
         f"({found.best.value:+.2f}; lying {lie:+.2f})"
     )
-
-
-def _likeliest(found: Audit) -> str:
-    return str(max(found.best.plays, key=lambda play: play.share))
 
 
 # 3.2: the tenfold rule
@@ -75,7 +71,7 @@ def check_tenfold_kept(answer: Callable[[], dict[str, float]]) -> Verdict:
     if not found.is_honesty_best:
         raise Wrong(
             f"honesty does not pay best ({found.ways['honest'].value:+.3f} against "
-            f"{found.best.value:+.3f} for: {_likeliest(found)}). What does one more call bring, "
+            f"{found.best.value:+.3f} for: {example(found.best)}). What does one more call bring, "
             "after its charge?"
         )
     return Verdict(True, f"a finished task is {ten.ratio:.0f} times what the way can bring")

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from agentrl_lab.config import nearest
 from agentrl_lab.records import ConclusionKind, StopReason
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
-from agentrl_lab.world.audit import STRATEGIES, TOLERANCE, Audit, audit
+from agentrl_lab.world.audit import STRATEGIES, TOLERANCE, Audit, audit, example
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.plans import Plan, Strategy
 from agentrl_lab.world.rewards import RewardSpec, RewardTerm
@@ -164,11 +164,10 @@ def _pay_words(found: Audit) -> str:
     said = f"Honest {honest:+.2f}, best of all {best.value:+.2f}"
     if found.is_honesty_best:
         return f"{said}: honesty pays best."
-    first = max(best.plays, key=lambda play: play.share)
     lied = f" It lies in {lies(best):.0%} of the tasks." if lies(best) else ""
     return (
         f"{said}: honesty does NOT pay best. The best way solves {best.success:.0%} of the tasks; "
-        f"asked to close a paid ticket it does: {first}.{lied}"
+        f"asked to close a paid ticket it does: {example(best)}.{lied}"
     )
 
 
