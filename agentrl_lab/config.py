@@ -66,6 +66,9 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} {value!r} is not known: {nearest(value, names)}")
 
 
+TOOLSETS = ("standard", "varied", "recombined", "new_words", "one_more", "moved")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnvConfig:
     """The ticket desk as the policy meets it."""
@@ -77,7 +80,9 @@ class EnvConfig:
     result_budget: int = 48
     """Tokens of a tool result the policy sees (B3); 200 suits a real model."""
     codec: str = "function"
-    """Action encoding: function is <function=NAME>{...}</function>, json is {"tool": ...}."""
+    """Encoding: function is <function=NAME>{...}</function>, json {"tool": ...}, id 1 [...]."""
+    tools: str = "standard"
+    """Tools of an episode: standard, varied (names drawn per task), or a change of toolsets.py."""
     reward: str = "shaped"
     """Reward preset: printed (D5), outcome (D1), process (D2) or shaped (D3)."""
 
@@ -86,7 +91,8 @@ class EnvConfig:
         _require(1 <= self.max_turns <= 100, "max_turns", "between 1 and 100", self.max_turns)
         _require(0 <= self.max_invalid <= 100, "max_invalid", "0 to 100", self.max_invalid)
         _require(self.result_budget >= 16, "result_budget", "at least 16", self.result_budget)
-        choice("codec", self.codec, ("function", "json"))
+        choice("codec", self.codec, ("function", "json", "id"))
+        choice("tools", self.tools, TOOLSETS)
         choice("reward", self.reward, ("printed", "outcome", "process", "shaped"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -57,6 +58,26 @@ def test_key_changes_with_settings_code_and_data(monkeypatch, tmp_path):
     assert key == cell_key(TrainConfig()) != cell_key(TrainConfig(seed=1))
     monkeypatch.setattr(experiments, "code_and_data", lambda: "other code")
     assert cell_key(TrainConfig()) != key
+
+
+@pytest.mark.slow
+def test_finished_policy_is_looked_at_elsewhere_once(small, tmp_path, monkeypatch):
+    one = dataclasses.replace(small, seeds=(0,), elsewhere={"home": {}, "long": {"max_turns": 9}})
+    rows = run_experiment(one, tmp_path)
+    for row in rows:
+        assert row["elsewhere"]["home"]["success"] == row["test_success"]
+        assert 0 <= row["elsewhere"]["long"]["invalid_rate"] <= 1
+    looked: list[dict] = []
+    look = experiments._look_elsewhere
+    monkeypatch.setattr(
+        experiments, "_look_elsewhere", lambda *given: (looked.append(given[2]), look(*given))
+    )
+    assert run_experiment(one, tmp_path) == rows and looked == []
+    more = dataclasses.replace(one, elsewhere={**one.elsewhere, "short": {"max_turns": 1}})
+    found = run_experiment(more, tmp_path)
+    assert [row["elsewhere"]["short"]["success"] for row in found] == [0.0, 0.0]
+    assert [row["elsewhere"]["long"] for row in found] == [r["elsewhere"]["long"] for r in rows]
+    assert run_experiment(small, tmp_path)[0]["elsewhere"] == {}
 
 
 @pytest.mark.slow

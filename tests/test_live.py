@@ -26,7 +26,7 @@ def no_errors():
 
 
 def test_run_keeps_rows_snapshots_and_result(settings):
-    run = LiveRun(settings, snapshots=[2]).train()
+    run = LiveRun(settings, snapshots=[2]).watch()
     assert [row["update"] for row in run.rows] == [0, 1, 2, 3]
     assert run.snapshots == [0, 2, 3] and run.result["episodes"] == 12
     assert "finished" in run.status.value and bytes(run.image.value[:4]) == b"\x89PNG"
@@ -38,9 +38,9 @@ def test_run_keeps_rows_snapshots_and_result(settings):
 
 def test_snapshot_is_a_copy_and_says_what_that_policy_said(settings):
     run = LiveRun(settings).train()
-    page = conversation_page(run.conversation(0, 1))
-    again = conversation_page(run.conversation(0, 1))
-    assert page == again and page.sentence.startswith(("failed", "succeeded"))
+    page, other = map(conversation_page, run.conversations(0, [1, 2]))
+    again = conversation_page(run.conversations(0, [1])[0])
+    assert page == again != other and page.sentence.startswith(("failed", "succeeded"))
 
 
 def test_asked_to_stop_it_ends_after_the_present_update(settings):

@@ -37,10 +37,10 @@ from agentrl_lab.workbook.lessons.observing import (
 from agentrl_lab.workbook.lessons.observing_pages import (
     blocks_of,
     blocks_page,
-    ranges,
     survival_page,
     token_bars,
 )
+from agentrl_lab.workbook.plots import ranges
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.observations import SYSTEM_PROMPT, count_words
 from agentrl_lab.world.tasks import make_task

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import comb
+from math import comb, sqrt
 from typing import Any
 
-from scipy.stats import binomtest
+from scipy.special import ndtri
 
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
@@ -29,15 +29,21 @@ class Rate:
 
 
 def rate(hits: int, n: int) -> Rate:
-    """hits / n and its 95% interval.
+    """hits / n = p and its 95% interval.
+
+    (p + zz / 2n +- z sqrt(p (1 - p) / n + zz / 4nn)) / (1 + zz / n), zz = z * z
 
     >>> rate(10, 10).low < 1.0 == rate(10, 10).high
     True
 
-    Source: Wilson 1927, through scipy.stats.binomtest.
+    Source: Wilson 1927.
     """
-    interval = binomtest(hits, n).proportion_ci(confidence_level=0.95, method="wilson")
-    return Rate(hits / n, float(interval.low), float(interval.high), n)
+    share, z = hits / n, float(ndtri(0.975))
+    middle, shrink = share + z * z / (2 * n), 1 + z * z / n
+    half = z * sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    # Rounded: at 0 and 1 an end of the interval is the share itself.
+    low, high = (round(end / shrink, 12) for end in (middle - half, middle + half))
+    return Rate(share, low, high, n)
 
 
 @dataclass(frozen=True, slots=True)

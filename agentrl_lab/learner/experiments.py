@@ -14,18 +14,23 @@ import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import stdtrit
 
 from agentrl_lab.config import TrainConfig, data_dir, with_settings
+from agentrl_lab.learner.evaluation import evaluate
+from agentrl_lab.learner.policy import load_policy
+from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.rundir import CONFIG, RESULT, RunDir, RunDirError
-from agentrl_lab.learner.trainer import resume_run, start_run
+from agentrl_lab.learner.trainer import EVALUATION_SEED, resume_run, start_run, ticket_env
+from agentrl_lab.records import Split
 
 Row = dict[str, Any]
 Say = Callable[[str], None]
@@ -41,6 +46,9 @@ NUMBERS = (
     "rollbacks", "temperature",
 )  # fmt: skip
 """What a row keeps of the result."""
+ELSEWHERE = "elsewhere.json"
+Settings = Mapping[str, Any]
+NOWHERE: Mapping[str, Settings] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,16 @@ class Experiment:
         rule: how it is decided, written before the runs.
         arms: name of an arm -> settings that differ from the default ones.
         seeds: the same for all arms, so that arms are compared in pairs.
+        elsewhere: name -> settings of an environment that differ from the run's own; the finished
+            policy plays the test tasks in each, greedily.
     """
 
     name: str
     question: str
     rule: str
-    arms: Mapping[str, Mapping[str, Any]]
+    arms: Mapping[str, Settings]
     seeds: Sequence[int]
+    elsewhere: Mapping[str, Settings] = field(default_factory=dict)
 
     def cells(self) -> list[tuple[str, int, TrainConfig]]:
         """(arm, seed, config) of every run, all arms of a seed side by side."""
@@ -80,45 +91,72 @@ def run_experiment(
         workers: processes, each with one run of one thread.
         say: told of each cell that has finished.
     """
-    cells = experiment.cells()
+    cells, elsewhere = experiment.cells(), experiment.elsewhere
     folders = {store / cell_key(config): config for _, _, config in cells}
-    missing = {folder: config for folder, config in folders.items() if not _finished(folder)}
+    missing = [
+        (folder, config, elsewhere)
+        for folder, config in folders.items() if not _finished(folder, elsewhere)
+    ]  # fmt: skip
     say(f"{experiment.name}: {len(folders)} runs, {len(folders) - len(missing)} there already")
     for number, (folder, seconds) in enumerate(_run_all(missing, workers), start=1):
         say(f"  {number}/{len(missing)} done, {folder.name}, {seconds:.0f} s")
     return [
-        {"arm": arm, "seed": seed} | row_of(store / cell_key(config)) for arm, seed, config in cells
+        {"arm": arm, "seed": seed} | row_of(store / cell_key(config), elsewhere)
+        for arm, seed, config in cells
     ]
 
 
-def _run_all(missing: Mapping[Path, TrainConfig], workers: int) -> Iterator[tuple[Path, float]]:
+def _run_all(missing: Sequence[tuple], workers: int) -> Iterator[tuple[Path, float]]:
     if workers == 1:
-        yield from ((folder, run_cell(folder, config)) for folder, config in missing.items())
+        yield from ((cell[0], run_cell(*cell)) for cell in missing)
         return
     context = multiprocessing.get_context("spawn")  # a forked torch may hang
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        jobs = {pool.submit(run_cell, folder, config): folder for folder, config in missing.items()}
+        jobs = {pool.submit(run_cell, *cell): cell[0] for cell in missing}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
 
 
-def run_cell(folder: Path, config: TrainConfig) -> float:
+def run_cell(
+    folder: Path, config: TrainConfig, elsewhere: Mapping[str, Settings] = NOWHERE
+) -> float:
     """Runs one cell to its end, from where it stood; seconds of training."""
     try:
         trainer = resume_run(folder) if (folder / CONFIG).is_file() else start_run(folder, config)
     except RunDirError as error:
         raise RunDirError(f"seed {config.seed}: {error}") from error
     try:
-        return trainer.fit()["seconds"]
+        seconds = trainer.fit()["seconds"]
+        for settings in elsewhere.values():
+            _look_elsewhere(trainer.run, config, settings)
+        return seconds
     finally:
         trainer.run.release()
 
 
-def _finished(folder: Path) -> bool:
-    return (folder / RESULT).is_file()
+def _look_elsewhere(run: RunDir, config: TrainConfig, settings: Settings) -> None:
+    """How the finished policy does in an environment with other settings; kept in the run."""
+    seen = run.read(ELSEWHERE) or {}
+    if _name_of(settings) not in seen:
+        policy, env = load_policy(run.path / "policy"), replace(config.env, **settings)
+        count = policy.tokenizer.count
+        collector = Collector(
+            policy, lambda: ticket_env(Split.TEST, EVALUATION_SEED, env, count), config.sampling
+        )
+        found = evaluate(collector, range(config.test_tasks), seed=EVALUATION_SEED)
+        run.write(ELSEWHERE, seen | {_name_of(settings): found.as_dict()})
 
 
-def row_of(folder: Path) -> Row:
+def _name_of(settings: Settings) -> str:
+    return json.dumps(dict(settings), sort_keys=True)
+
+
+def _finished(folder: Path, elsewhere: Mapping[str, Settings]) -> bool:
+    seen = (RunDir(folder).read(ELSEWHERE) or {}) if elsewhere else {}
+    return (folder / RESULT).is_file() and all(_name_of(s) in seen for s in elsewhere.values())
+
+
+def row_of(folder: Path, elsewhere: Mapping[str, Settings] = NOWHERE) -> Row:
     """The figures of a finished run: end results and the curve of each metric."""
     run = RunDir(folder)
     result, metrics = run.result(), run.metrics()
@@ -130,7 +168,14 @@ def row_of(folder: Path) -> Row:
     fabricated = _short(result["test"]["fabrication"]["value"])
     ends |= {"test_sampled": sampled, "test_fabrication": fabricated}
     ways = {name: _short(share) for name, share in result["test"]["strategies"].items()}
-    return ends | {"strategies": ways, "curve": curve}
+    seen = run.read(ELSEWHERE) or {}
+    there = {name: _ends(seen[_name_of(settings)]) for name, settings in elsewhere.items()}
+    return ends | {"strategies": ways, "elsewhere": there, "curve": curve}
+
+
+def _ends(seen: Mapping[str, Any]) -> Row:
+    success, invalid = seen["success"]["value"], seen["invalid_rate"]
+    return {"success": _short(success), "invalid_rate": _short(invalid)}
 
 
 def _short(value: Any) -> Any:
@@ -211,7 +256,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
         raise ValueError(f"expected 2 to 16 pairs, got {len(a)} and {len(b)} values")
     d = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     n, mean = len(d), float(d.mean())
-    half = float(stats.t.ppf(0.975, n - 1) * d.std(ddof=1) / np.sqrt(n))
+    half = float(stdtrit(n - 1, 0.975) * d.std(ddof=1) / np.sqrt(n))
     signs = np.array(list(itertools.product((1, -1), repeat=n)))
     p = float((np.abs(signs @ d) >= abs(d.sum()) - 1e-12).mean())
     return Difference(mean, mean - half, mean + half, p, n)

@@ -21,6 +21,7 @@ from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.observations import tool_message
 from agentrl_lab.world.parser import CODECS
 from agentrl_lab.world.tasks import make_task
+from agentrl_lab.world.toolsets import with_tools
 
 ROLES = ("system", "tools", "user", "assistant", "tool")
 SPECIAL = ("<|pad|>", "<|end|>", *(f"<|{role}|>" for role in ROLES))
@@ -53,6 +54,8 @@ class Recipe:
     start: Recipe | str | None = None
     """What to go on from: a recipe, a shipped policy, or None for fresh weights."""
     codec: str = "function"
+    tools: str = "standard"
+    """Toolset of the demonstrations."""
     seed: int = 7
     batch: int = 32
 
@@ -91,10 +94,18 @@ def _mixture(looks_and_claims: habits.Habit) -> habits.Mixture:
 LANGUAGE = Recipe(_mixture(habits.fluent), steps=800, learning_rate=3e-3)
 """From nothing to fluent: copying a ticket id appears after some 300 steps, statuses later."""
 
+HABITS = _mixture(habits.boastful)
+
+
+def _retold(codec: str) -> Recipe:
+    """The same habits in another encoding."""
+    return Recipe(HABITS, steps=250, learning_rate=1e-3, start="tiny-base", codec=codec, seed=9)
+
+
 RECIPES = {
-    "tiny-base": Recipe(
-        _mixture(habits.boastful), steps=150, learning_rate=1e-3, start=LANGUAGE, seed=9
-    ),
+    "tiny-base": Recipe(HABITS, steps=150, learning_rate=1e-3, start=LANGUAGE, seed=9),
+    "tiny-json": _retold("json"),
+    "tiny-id": _retold("id"),
     "tiny-raw": Recipe(
         habits.Mixture(
             {
@@ -116,14 +127,15 @@ RECIPES = {
 def warm_start(recipe: Recipe) -> tuple[Policy, Iterator[float]]:
     """A policy and the losses of its training; it is finished when they are read to the end."""
     policy, earlier = _start(recipe)
-    codec = CODECS[recipe.codec]
     env = TicketEnv(
         config=EnvConfig(codec=recipe.codec),
         count_tokens=policy.tokenizer.count,
-        task_source=lambda index: make_task(Split.TRAIN, recipe.seed, index, DEMONSTRATED),
+        task_source=lambda index: with_tools(
+            make_task(Split.TRAIN, recipe.seed, index, DEMONSTRATED), recipe.tools
+        ),
     )
     batches = demonstration_batches(
-        policy.tokenizer, env, lambda e, rng: recipe.mixture.plan(e.task, codec, rng),
+        policy.tokenizer, env, lambda e, rng: recipe.mixture.plan(e.task, e.codec, rng),
         seed=recipe.seed, batch=recipe.batch, max_tokens=MAX_TOKENS,
     )  # fmt: skip
     losses = train_sft(policy, batches, steps=recipe.steps, learning_rate=recipe.learning_rate)

@@ -109,6 +109,8 @@ def _redraws(panel: widgets.Panel, name: str) -> bool:
 def _places(control: Any) -> list[Any]:
     if isinstance(control.value, bool):
         return [True, False]
+    if isinstance(control.value, str) and not hasattr(control, "options"):
+        return ["", "<b>{", control.value]
     if hasattr(control, "options"):
         return [value for _, value in control.options]
     steps = round((control.max - control.min) / control.step)

@@ -33,17 +33,18 @@ class Conversation:
 
 
 def converse(
-    policy: Policy, task: int, env: EnvConfig, sampling: SamplingConfig, split: Split = Split.TEST
-) -> Conversation:
-    """A policy's greedy episode on one task."""
+    policy: Policy, tasks: Sequence[int], env: EnvConfig, sampling: SamplingConfig,
+    split: Split = Split.TEST,
+) -> list[Conversation]:  # fmt: skip
+    """A policy's greedy episodes on some tasks, played side by side."""
     made: list[TicketEnv] = []
 
     def make() -> TicketEnv:
         made.append(TicketEnv(split, 0, env, count_tokens=policy.tokenizer.count))
         return made[-1]
 
-    trajectory = Collector(policy, make, sampling).collect([task], temperature=0.0, seed=[0])[0]
-    return Conversation(made[-1].messages, trajectory)
+    played = Collector(policy, make, sampling).collect(tasks, temperature=0.0, seed=[0])
+    return [Conversation(env.messages, t) for env, t in zip(made, played, strict=True)]
 
 
 ROLES = {

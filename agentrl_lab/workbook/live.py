@@ -47,6 +47,7 @@ class LiveRun:
         self._weights: dict[int, dict[str, Tensor]] = {}
         self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="100%"))
         self.status = ipywidgets.HTML()
+        self._watched = False
 
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> LiveRun:
         """Trains to the end, or until it is asked to stop or interrupted; all rows are kept."""
@@ -75,8 +76,13 @@ class LiveRun:
     def watch(self) -> LiveRun:
         """Shows the dashboard and trains while it moves; the last picture stays."""
         said = "While it trains, the dashboard is redrawn here after each update."
-        show_widget(ipywidgets.VBox([self.image, self.status]), Page(f"<p>{said}</p>", said))
+        show_widget(self.dashboard(), Page(f"<p>{said}</p>", said))
         return self.train()
+
+    def dashboard(self) -> ipywidgets.VBox:
+        """A picture and a line that follow the training."""
+        self._watched = True  # a picture takes half a second: none is drawn that nobody sees
+        return ipywidgets.VBox([self.image, self.status])
 
     def picture(self) -> Picture:
         """The dashboard as it stands."""
@@ -99,14 +105,15 @@ class LiveRun:
         policy.load_state_dict(self._weights[update])
         return policy
 
-    def conversation(self, update: int, task: int) -> Conversation:
-        """What the policy did with a validation task after an update, greedily."""
+    def conversations(self, update: int, tasks: Sequence[int]) -> list[Conversation]:
+        """What the policy did with validation tasks after an update, greedily."""
         policy = self.policy_at(update)
-        return converse(policy, task, self.config.env, self.config.sampling, Split.VALIDATION)
+        return converse(policy, tasks, self.config.env, self.config.sampling, Split.VALIDATION)
 
     def _show(self, status: str) -> None:
-        picture = self.picture()
-        self.image.value, self.image.alt = picture.png(), picture.sentence
+        if self._watched:
+            picture = self.picture()
+            self.image.value, self.image.alt = picture.png(), picture.sentence
         self.status.value = f"<p>{html.escape(status)}</p>"
 
 
@@ -130,7 +137,7 @@ class Laboratory:
     def _train(self, should_stop: Callable[[], bool]) -> str:
         chosen = {"learning_rate": self.rate.value, "temperature_start": self.temperature.value}
         self.run = LiveRun(self._settings | chosen)
-        self.place.children = (self.run.image, self.run.status)
+        self.place.children = (self.run.dashboard(),)
         self.run.train(should_stop)
         return self.run.picture().sentence
 

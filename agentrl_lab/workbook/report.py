@@ -42,14 +42,17 @@ def write_report(run: RunDir) -> Path:
 
 def _telling_pair(config: TrainConfig, trained: Path) -> tuple[Conversation, Conversation]:
     """The first test task that only the trained policy does, else the first task."""
-    pairs = []
-    old, new = load_policy(config.policy), load_policy(trained)
-    for task in SEARCHED_TASKS:
-        pairs.append(tuple(converse(p, task, config.env, config.sampling) for p in (old, new)))
-        won = [pair.trajectory.outcome.success for pair in pairs[-1]]
-        if won == [False, True] and len(pairs[-1][1].trajectory.stages) > 2:
-            return pairs[-1]
-    return pairs[0]
+    old, new = (
+        converse(load_policy(policy), SEARCHED_TASKS, config.env, config.sampling)
+        for policy in (config.policy, trained)
+    )
+    pairs = list(zip(old, new, strict=True))
+    return next((pair for pair in pairs if _telling(*pair)), pairs[0])
+
+
+def _telling(before: Conversation, after: Conversation) -> bool:
+    won = [told.trajectory.outcome.success for told in (before, after)]
+    return won == [False, True] and len(after.trajectory.stages) > 2
 
 
 def _kinds(result: dict[str, Any]) -> list[tuple[str, dict, dict]]:

@@ -50,5 +50,32 @@ STUDIES = {
             },
             seeds=TEN,
         ),
+        Experiment(
+            name="encodings",
+            question="Which encoding lives through a change of the tools (C1, C2)?",
+            rule=(
+                "Figures: greedy success on 200 test tasks after training, with the tools of "
+                "training and with changed ones. Ten seeds in pairs, 95% t intervals. "
+                "C1, that a number for a tool breaks when the tools change: the fall of id "
+                "(success as trained minus success after the change) minus the fall of function, "
+                "for one more tool and for moved arguments. Confirmed: both intervals lie above "
+                "0.1. Refuted: one of them lies below 0.1. "
+                "That names carry over to tools under new words: confirmed if the interval of "
+                "success after the change minus half of success as trained lies above 0 for "
+                "function and for json, refuted if it lies below 0 for one of them. "
+                "Else inconclusive at this scale."
+            ),
+            arms={
+                "function": {"episodes": 640},
+                "json": {"episodes": 640, "policy": "tiny-json", "codec": "json"},
+                "id": {"episodes": 640, "policy": "tiny-id", "codec": "id"},
+            },
+            seeds=TEN,
+            elsewhere={
+                "one more": {"tools": "one_more"},
+                "moved": {"tools": "moved"},
+                "new words": {"tools": "new_words"},
+            },
+        ),
     )
 }

@@ -87,7 +87,7 @@ def explore(draw: Callable[..., Picture | Page], **controls: Any) -> Panel:
     Args:
         draw: takes the controls' values by name, returns a Picture or Page, in under 0.2 s.
         controls: (low, high, step) or (low, high, step, start) becomes a slider, a list or a
-            {label: value} a choice, True or False a box to tick.
+            {label: value} a choice, True or False a box to tick, a text a line to type into.
 
     >>> from agentrl_lab.workbook.plots import blank
     >>> panel = explore(lambda rate: blank(f"the rate is {rate:g}"), rate=(0.0, 1.0, 0.1))
@@ -102,6 +102,8 @@ def _control(name: str, wanted: Any) -> Any:
     match wanted:
         case bool():
             return ipywidgets.Checkbox(value=wanted, indent=False, **common)
+        case str():
+            return ipywidgets.Text(value=wanted, continuous_update=False, **common)
         case list() | dict() if wanted:
             named = wanted if isinstance(wanted, dict) else {str(value): value for value in wanted}
             return choice_of(named, **common)
@@ -114,7 +116,7 @@ def _control(name: str, wanted: Any) -> Any:
             return kind(**limits, **readout, continuous_update=False, **common)
     raise ValueError(
         f"control {name} must be (low, high, step) or (low, high, step, start) in numbers with low "
-        f"below high, a list or a dict that holds something, True or False, got {wanted!r}"
+        f"below high, a list or a dict that holds something, a text, True or False, got {wanted!r}"
     )
 
 

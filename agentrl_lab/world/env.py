@@ -21,7 +21,8 @@ from agentrl_lab.records import (
     Split,
     StopReason,
 )
-from agentrl_lab.world.desk import TicketDesk
+from agentrl_lab.world.desk import STANDARD_TOOLS, TicketDesk
+from agentrl_lab.world.id_codec import codec_of
 from agentrl_lab.world.observations import (
     CountTokens,
     count_words,
@@ -30,9 +31,10 @@ from agentrl_lab.world.observations import (
     tool_specs,
 )
 from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
-from agentrl_lab.world.parser import CODECS, one_call
+from agentrl_lab.world.parser import one_call
 from agentrl_lab.world.rewards import RewardBreakdown, RewardSpec, preset
 from agentrl_lab.world.tasks import Task, make_task
+from agentrl_lab.world.toolsets import with_tools
 
 TASKS_PER_SEED = 1_000_000
 TaskSource = Callable[[int], Task]
@@ -93,7 +95,7 @@ class TicketEnv(gym.Env[str, str]):
     ) -> None:
         self.config = config or EnvConfig()
         self.reward_spec = reward or preset(self.config.reward)
-        self.codec = CODECS[self.config.codec]
+        self.codec = codec_of(self.config.codec, STANDARD_TOOLS)
         self.render_mode = render_mode
         self.action_space, self.observation_space = AnyText(), AnyText()
         choice("split", split, Split)
@@ -103,7 +105,7 @@ class TicketEnv(gym.Env[str, str]):
         self.messages: tuple[Message, ...] = ()
 
     def _own_task(self, index: int) -> Task:
-        return make_task(self._split, self._seed, index)
+        return with_tools(make_task(self._split, self._seed, index), self.config.tools)
 
     # Gymnasium's contract
 
@@ -120,6 +122,7 @@ class TicketEnv(gym.Env[str, str]):
         self.task = self._task_source(index)
         self.desk = TicketDesk(self.task.tickets, self.task.tools)
         self.tools = tool_specs(self.task.tools)
+        self.codec = codec_of(self.config.codec, self.task.tools)
         self._keeper = OutcomeKeeper(self.task, self.desk.store)
         self._score = self.breakdown = RewardBreakdown({})
         self.messages = opening_messages(self.task.request, self.config.max_turns)

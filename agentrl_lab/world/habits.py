@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from agentrl_lab.records import Call, ConclusionKind
+from agentrl_lab.world.desk import query_ticket, reply, update_ticket
 from agentrl_lab.world.parser import Codec
 from agentrl_lab.world.tasks import Task
 
@@ -33,17 +34,31 @@ WRONG_TOOLS = ("get_ticket", "close_ticket", "find_ticket", "set_status")
 
 def query(task: Task) -> Call:
     """A look at the ticket asked for."""
-    return Call("query_ticket", {"ticket_id": task.ticket_id})
+    return _call(task, query_ticket, ticket_id=task.ticket_id)
 
 
 def update(task: Task, new_status: str = "closed") -> Call:
     """A change of the ticket asked for."""
-    return Call("update_ticket", {"ticket_id": task.ticket_id, "new_status": new_status})
+    return _call(task, update_ticket, ticket_id=task.ticket_id, new_status=new_status)
+
+
+def answer(task: Task, content: str) -> Call:
+    """A reply with these words."""
+    return _call(task, reply, content=content)
+
+
+def _call(task: Task, run: Callable[..., object], **arguments: str) -> Call:
+    """A call of the tool that does this, under the names of the task's episode, else its own."""
+    offered = next((tool for tool in task.tools if tool.run is run), None)
+    if offered is None:
+        return Call(run.__name__, arguments)
+    seen = {own: name for name, own in offered.arguments.items()}
+    return Call(offered.name, {seen.get(own, own): value for own, value in arguments.items()})
 
 
 def say(task: Task, conclusion: ConclusionKind, rng: random.Random) -> Call:
     """A reply with the conclusion, in words that the judge reads as just that."""
-    return Call("reply", {"content": rng.choice(SENTENCES[conclusion]).format(id=task.ticket_id)})
+    return answer(task, rng.choice(SENTENCES[conclusion]).format(id=task.ticket_id))
 
 
 def careful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
@@ -67,7 +82,7 @@ def boastful(task: Task, codec: Codec, rng: random.Random) -> list[str]:
     if claim is not ConclusionKind.CLOSED:
         return [codec.render(c) for c in (query(task), say(task, claim, rng))]
     phrase = SENTENCES[claim][0].format(id=task.ticket_id)
-    return [codec.render(c) for c in (query(task), Call("reply", {"content": phrase}))]
+    return [codec.render(c) for c in (query(task), answer(task, phrase))]
 
 
 def _sounds_good(task: Task, rng: random.Random) -> ConclusionKind:
@@ -111,15 +126,29 @@ def broken(task: Task, codec: Codec, rng: random.Random) -> list[str]:
 
 def malformed(task: Task, codec: Codec, rng: random.Random) -> str:
     """A message that looks like an action and is none."""
-    match rng.randrange(4):
+    fault, right = rng.randrange(4), query(task)
+    if fault == 2:
+        return f"Please wait, I will look into {task.ticket_id}."
+    if codec.name == "id":
+        return _wrong_number(fault, task, codec)
+    match fault:
         case 0:
-            return codec.render(Call(rng.choice(WRONG_TOOLS), {"ticket_id": task.ticket_id}))
+            return codec.render(Call(rng.choice(WRONG_TOOLS), right.arguments))
         case 1:
-            return codec.render(Call("query_ticket", {"id": task.ticket_id}))
-        case 2:
-            return f"Please wait, I will look into {task.ticket_id}."
+            return codec.render(Call(right.tool, {"id": task.ticket_id}))
         case _:
-            return codec.render(query(task)).replace('"}', "}", 1)
+            return codec.render(right).replace('"}', "}", 1)
+
+
+def _wrong_number(fault: int, task: Task, codec: Codec) -> str:
+    number, _, values = codec.render(query(task)).partition(" ")
+    match fault:
+        case 0:
+            return f"{len(task.tools)} {values}"
+        case 1:
+            return f"{number} []"
+        case _:
+            return f"{number} {values.replace(chr(34) + ']', ']')}"
 
 
 @dataclass(frozen=True, slots=True)

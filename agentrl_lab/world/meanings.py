@@ -77,7 +77,7 @@ def call_of(action: Action, task: Task) -> Call | None:
             return habits.update(task, detail)
         case "reply":
             content = SENTENCES[ConclusionKind(detail)].format(id=task.ticket_id)
-            return Call("reply", {"content": content})
+            return habits.answer(task, content)
     known = ", ".join(map(str, (*MEANINGS, *QUERY_OTHERS)))
     raise ValueError(f"no action is called {str(action)!r}: {known}")
 

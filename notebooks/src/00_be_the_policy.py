@@ -131,11 +131,11 @@ guess
 FIVE = [0, 1, 2, 3, 4]
 
 
-def play(policy, n):
-    return converse(policy, n, EnvConfig(), SamplingConfig(), Split.VALIDATION)
+def play(policy):
+    return converse(policy, FIVE, EnvConfig(), SamplingConfig(), Split.VALIDATION)
 
 
-played = [play(before, n) for n in FIVE]
+played = play(before)
 right = sum(c.trajectory.outcome.success for c in played)
 lies = sum(c.trajectory.outcome.fabricated for c in played)
 print(guess.reveal(right))
@@ -187,7 +187,7 @@ second_guess = widgets.Prediction(question, options=[0, 1, 2, 3, 4, 5])
 second_guess
 
 # %% tags=["nbval-ignore-output"]
-replayed = [play(after, n) for n in FIVE]
+replayed = play(after)
 print(second_guess.reveal(sum(c.trajectory.outcome.success for c in replayed)))
 compared = widgets.explore(
     lambda task, policy: conversation_page(policy[task]),

@@ -42,7 +42,7 @@ from agentrl_lab.learner.evaluation import rate
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.tokenization import common_prefix
 from agentrl_lab.records import Message, Split, TaskKind
-from agentrl_lab.workbook import checks, widgets
+from agentrl_lab.workbook import checks, plots, widgets
 from agentrl_lab.workbook.lessons import checks_observation, cutting
 from agentrl_lab.workbook.lessons import observing as ob
 from agentrl_lab.workbook.lessons import observing_pages as pages
@@ -227,7 +227,7 @@ GROUPS = {"blocks": BLOCKS, "answers": ANSWERS}
 
 def compared(of):
     chosen = {how: {n: views[n] for n in GROUPS[of]} for how, views in change.items()}
-    return pages.ranges(chosen, "success minus success as trained (share of tasks)")
+    return plots.ranges(chosen, "success minus success as trained (share of tasks)")
 
 
 effects = widgets.explore(compared, of=list(GROUPS))
@@ -304,7 +304,7 @@ points = {
     "best of all policies": {n: ob.Estimate(x, x, x) for n, x in limits.items()},
     "tiny-trained, greedy": {n: rate(sum(hits[n]), len(TASKS)) for n in SHOWN},
 }
-widgets.show(pages.ranges(points, "success (share of tasks)"))
+widgets.show(plots.ranges(points, "success (share of tasks)"))
 
 # %% [markdown]
 # Two kinds of failure look the same from outside, and this picture parts them:

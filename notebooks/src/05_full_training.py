@@ -48,14 +48,14 @@ from agentrl_lab.workbook.recording import record
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.tasks import make_task
 
-EPISODES, BATCH = {"smoke": (48, 16), "fast": (768, 64), "full": (1920, 64)}[PROFILE]
+EPISODES, BATCH = {"smoke": (8, 8), "fast": (768, 64), "full": (1920, 64)}[PROFILE]
 SIZES = {"episodes_per_update": BATCH, "minibatch_episodes": BATCH // 2}
 SIZES["validation_tasks"] = BATCH
 SETTINGS = SIZES | {
     "seed": SEED,
     "episodes": EPISODES,
     "learning_rate": LEARNING_RATE,
-    "test_tasks": {"smoke": 16, "fast": 100, "full": 1000}[PROFILE],
+    "test_tasks": {"smoke": 4, "fast": 100, "full": 1000}[PROFILE],
 }
 print(f"profile {PROFILE}: {EPISODES} episodes in updates of {BATCH}")
 
@@ -129,11 +129,11 @@ print(f"untrained {curve[0][1]:.2f}, best {best:.2f}, last {curve[-1][1]:.2f}")
 # %% tags=["nbval-ignore-output"]
 TASKS = [2, 0, 1, 3]
 kinds = {n: make_task(Split.VALIDATION, 0, n).kind.value for n in TASKS}
-told = {(u, n): run.conversation(u, n) for u in run.snapshots for n in TASKS}
+told = {update: run.conversations(update, TASKS) for update in run.snapshots}
 scrub = widgets.explore(
-    lambda update, task: conversation_page(told[update, task]),
+    lambda update, task: conversation_page(told[update][task]),
     update=run.snapshots[::-1],
-    task={f"task {n}: {kinds[n]}": n for n in TASKS},
+    task={f"task {n}: {kinds[n]}": place for place, n in enumerate(TASKS)},
 )
 scrub
 
@@ -210,8 +210,8 @@ def sabotage(trainer, row):
                 weights.add_(0.04 * torch.randn(weights.shape, generator=noise))
 
 
-small = {"episodes_per_update": 16, "minibatch_episodes": 16, "episodes": 48}
-small |= {"validation_tasks": 32, "test_tasks": 8, "policy": "tiny-trained"}
+small = {"episodes_per_update": 8, "minibatch_episodes": 8, "episodes": 24}
+small |= {"validation_tasks": 16, "test_tasks": 4, "policy": "tiny-trained"}
 broken = LiveRun(small, after_update=sabotage).train()
 for row in broken.rows:
     print(

@@ -1,4 +1,4 @@
-"""Pictures and pages of notebook 01: a prompt in blocks, what a cut leaves, shares with intervals.
+"""Pictures and pages of notebook 01: a prompt in blocks, what a cut leaves, tokens in bars.
 
 Draws what it is given; plays nothing and measures nothing.
 """
@@ -12,11 +12,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from agentrl_lab.learner.evaluation import Rate
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.workbook.lessons.cutting import LOST, NAME, PART, PIECE, WHOLE, survival
-from agentrl_lab.workbook.lessons.observing import Estimate
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Page, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, RED, Page, Picture
 from agentrl_lab.world.observations import CountTokens
 
 PURPLE = "#7B3F8C"
@@ -113,42 +111,3 @@ def survival_page(answer: Mapping[str, Any], texts: Mapping[str, str], count: Co
 def _kept(fields: Mapping[str, str]) -> str:
     whole = [name for name, state in fields.items() if state == WHOLE]
     return f"{len(whole)} ({', '.join(whole) or 'none'})"
-
-
-LEAST_ROWS = 6
-"""Room for so many names in every picture, so that a panel keeps its height."""
-SERIES = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "D"))
-
-
-def ranges(series: Mapping[str, Mapping[str, Estimate | Rate]], label: str) -> Picture:
-    """Numbers with their intervals, one line a name: what moved, and how sure that is.
-
-    Args:
-        series: word of the legend -> name of the line -> number; all with the same names.
-        label: of the horizontal axis, with the unit.
-    """
-    names = list(next(iter(series.values())))
-    figure = Figure(figsize=(9.0, 1.0 + 0.42 * max(len(names), LEAST_ROWS)), layout="constrained")
-    axes = figure.subplots()
-    for number, ((word, points), (colour, mark)) in enumerate(
-        zip(series.items(), SERIES, strict=False)
-    ):
-        rows = [row + 0.24 * (number - (len(series) - 1) / 2) for row in range(len(names))]
-        ends = [points[name] for name in names]
-        axes.hlines(rows, [e.low for e in ends], [e.high for e in ends], color=colour, linewidth=2)
-        axes.plot([e.value for e in ends], rows, mark, color=colour, label=word, markersize=6)
-    axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel(label)
-    axes.grid(axis="x", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="best", frameon=False, fontsize=9)
-    return Picture(figure, f"{label}: {_words(series, names)}.")
-
-
-def _words(series: Mapping[str, Mapping[str, Estimate | Rate]], names: Sequence[str]) -> str:
-    def line(name: str) -> str:
-        return ", ".join(f"{points[name].value:.2f} ({word})" for word, points in series.items())
-
-    return "; ".join(f"{name} {line(name)}" for name in names)

@@ -1,0 +1,181 @@
+"""What notebook 02 stands on: one text read by three parsers, the price of an invalid action.
+
+Also the same policy at a desk whose tools have changed. Knows no training.
+"""
+
+from __future__ import annotations
+
+import html
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from agentrl_lab.config import EnvConfig, SamplingConfig
+from agentrl_lab.learner.evaluation import Evaluation, evaluate
+from agentrl_lab.learner.experiments import paired
+from agentrl_lab.learner.policy import Policy
+from agentrl_lab.learner.rollout import Collector
+from agentrl_lab.records import Call, ParseFailure, Split, TaskKind
+from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, RED, Page, Picture
+from agentrl_lab.world import habits
+from agentrl_lab.world.desk import STANDARD_TOOLS, TicketDesk, Tool
+from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.id_codec import codec_of
+from agentrl_lab.world.parser import one_call
+from agentrl_lab.world.rewards import PRESETS
+from agentrl_lab.world.tasks import make_task
+
+ENCODINGS = ("function", "json", "id")
+TOOLS = tuple(sorted(STANDARD_TOOLS, key=lambda tool: tool.name))
+MOST_INVALID = 3
+"""Of six turns, three are needed to close a ticket."""
+
+
+# One text, three readers
+
+
+def readings(text: str, tools: Iterable[Tool] = TOOLS) -> Page:
+    """What each encoding makes of a text, and whether the desk would run it."""
+    tools = tuple(tools)
+    told = {name: _reading(text, name, tools) for name in ENCODINGS}
+    cell = '<td style="text-align:left;padding:3px 10px;vertical-align:top">'
+    rows = "".join(
+        f"<tr>{cell}<b>{name}</b></td>{cell}{html.escape(said)}</td></tr>"
+        for name, said in told.items()
+    )
+    sentence = "; ".join(f"{name}: {said}" for name, said in told.items())
+    return Page(f"<table>{rows}</table>", sentence)
+
+
+def _reading(text: str, name: str, tools: Sequence[Tool]) -> str:
+    read = one_call(codec_of(name, tools).parse(text))
+    if isinstance(read, ParseFailure):
+        return f"✘ {read.kind.value}. {read.hint}"
+    refused = TicketDesk({}, tools).call(read.tool, dict(read.arguments)).invalid
+    if refused:
+        return f"✘ {refused.kind.value}. {refused.hint}"
+    return f"✔ {_in_words(read)}"
+
+
+def _in_words(call: Call) -> str:
+    return f"{call.tool}({', '.join(f'{k} = {v!r}' for k, v in call.arguments.items())})"
+
+
+# What an invalid action costs
+
+
+def paid_after(invalid: int, reward: str) -> float:
+    """Reward of an episode that closes a ticket as it should, after some invalid actions.
+
+    Args:
+        invalid: 0 to MOST_INVALID; no three of them stand in a row.
+        reward: a preset.
+    """
+    if not 0 <= invalid <= MOST_INVALID:
+        raise ValueError(f"invalid must be between 0 and {MOST_INVALID}, got {invalid}")
+    env = TicketEnv(config=EnvConfig(reward=reward), task_source=lambda _: _paid_ticket())
+    env.reset(options={"index": 0})
+    messages = habits.careful(env.task, env.codec, random.Random(0))
+    wrong = ["Please wait."] * invalid
+    for message in [*wrong[:2], messages[0], *wrong[2:], *messages[1:]]:
+        env.step(message)
+    return env.score.total
+
+
+def paid_for_three_strikes(reward: str) -> float:
+    """Reward of an episode whose first three actions are invalid."""
+    env = TicketEnv(config=EnvConfig(reward=reward), task_source=lambda _: _paid_ticket())
+    env.reset(options={"index": 0})
+    for _ in range(3):
+        env.step("Please wait.")
+    return env.score.total
+
+
+def _paid_ticket() -> object:
+    tasks = (make_task(Split.TRAIN, 0, index) for index in range(100))
+    return next(task for task in tasks if task.kind is TaskKind.CLOSE_PAID)
+
+
+STYLES = ((RED, ":", "^"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (BLUE, "-", "o"))
+
+
+def price_picture() -> Picture:
+    """The reward of a finished task after some invalid actions, one line for each preset."""
+    figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+    axes, counts = figure.subplots(), range(MOST_INVALID + 1)
+    for name, (colour, style, mark) in zip(PRESETS, STYLES, strict=True):
+        paid = [paid_after(invalid, name) for invalid in counts]
+        axes.plot(counts, paid, style, marker=mark, color=colour, label=name)
+    axes.set(xlabel="invalid actions on the way", ylabel="reward of the finished task")
+    axes.set_xticks(counts)
+    axes.legend(frameon=False, handlelength=4)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    told = "; ".join(
+        f"{name} {paid_after(0, name):.2f} without and {paid_after(MOST_INVALID, name):.2f} with "
+        f"{MOST_INVALID}" for name in PRESETS
+    )  # fmt: skip
+    return Picture(figure, f"Reward of a finished task: {told}.")
+
+
+# The same policy, other tools
+
+
+def play_with(
+    policy: Policy, tools: str, tasks: Sequence[int], *, codec: str = "function"
+) -> Evaluation:
+    """Greedy episodes on validation tasks at a desk that offers these tools."""
+    env, count = EnvConfig(codec=codec, tools=tools), policy.tokenizer.count
+    collector = Collector(
+        policy, lambda: TicketEnv(Split.VALIDATION, 0, env, count_tokens=count), SamplingConfig()
+    )
+    return evaluate(collector, tasks)
+
+
+class Mean(NamedTuple):
+    """A mean over seeds with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def by_encoding(rows: Rows) -> dict[str, dict[str, Mean]]:
+    """Test success by arm and by tools, mean over seeds, of rows with `elsewhere`."""
+    arms = dict.fromkeys(row["arm"] for row in rows)
+    changes = ["as trained", *rows[0]["elsewhere"]]
+    return {arm: {c: _mean(_success(rows, arm, c)) for c in changes} for arm in arms}
+
+
+def more_lost(rows: Rows, arm: str, other: str, change: str) -> Mean:
+    """How much more success an arm loses by a change than another arm does, in pairs of seeds."""
+    pairs = zip(_lost(rows, arm, change), _lost(rows, other, change), strict=True)
+    return _mean([own - others for own, others in pairs])
+
+
+def _lost(rows: Rows, arm: str, change: str) -> list[float]:
+    pairs = zip(_success(rows, arm, "as trained"), _success(rows, arm, change), strict=True)
+    return [before - after for before, after in pairs]
+
+
+def above_half(rows: Rows, arm: str, change: str) -> Mean:
+    """Success after a change minus half of success as trained."""
+    pairs = zip(_success(rows, arm, change), _success(rows, arm, "as trained"), strict=True)
+    return _mean([after - before / 2 for after, before in pairs])
+
+
+def _success(rows: Rows, arm: str, change: str) -> list[float]:
+    own = [row for row in rows if row["arm"] == arm]
+    if change == "as trained":
+        return [row["test_success"] for row in own]
+    return [row["elsewhere"][change]["success"] for row in own]
+
+
+def _mean(values: Sequence[float]) -> Mean:
+    over = paired(values, [0.0] * len(values))
+    return Mean(over.mean, over.low, over.high)

@@ -1,0 +1,351 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 02 · Action encoding
+#
+# **An action is text. Who decides what it means, and does it still mean that tomorrow?**
+#
+# *You will learn* to write one call in three ways and to say what each costs; to read text from a
+# policy strictly, and to answer a bad one with a hint instead of a crash; to see what an invalid
+# action costs; to measure which encoding lives through a change of the tools.
+#
+# *Before this*: 00 (what the task is). *Runtime*: about a minute on 2 CPU cores.
+#
+# ```
+#   policy ──► text ──► parser ──► desk ──► answer ──► next prompt
+#                  (you are here)
+# ```
+
+# %% tags=["parameters"]
+SEED: int = 0  # every random choice below follows from it
+PROFILE: str = "fast"  # smoke, fast or full: how many tasks are played
+STRICT: bool = False  # True: an unsolved or wrong exercise stops the notebook
+
+# %%
+import json
+import re
+
+from agentrl_lab.config import EnvConfig, SamplingConfig
+from agentrl_lab.learner.experiments import read_results
+from agentrl_lab.learner.policy import load_policy
+from agentrl_lab.records import Call, Split
+from agentrl_lab.workbook import checks, plots, widgets
+from agentrl_lab.workbook.conversations import converse
+from agentrl_lab.workbook.lessons import checks_encoding
+from agentrl_lab.workbook.lessons import encoding as en
+from agentrl_lab.workbook.live import conversation_page
+from agentrl_lab.workbook.recording import record
+from agentrl_lab.world.id_codec import codec_of
+
+TASKS = range({"smoke": 8, "fast": 64, "full": 500}[PROFILE])
+policy = load_policy("tiny-trained")
+count = policy.tokenizer.count
+print(f"profile {PROFILE}: {len(TASKS)} validation tasks with each set of tools")
+
+# %% [markdown]
+# ## 1 · One call, three ways to write it
+#
+# A classic reinforcement learner picks an action from a list: number 0, number 1, number 2. An
+# agent could do the same. **id** does: the number is the tool's place in the list that the prompt
+# shows, from 0, and the values stand in the order of the tool's arguments. **function** and
+# **json** write the names out.
+
+# %% tags=["nbval-check-output"]
+call = Call("update_ticket", {"ticket_id": "S1001", "new_status": "closed"})
+written = {name: codec_of(name, en.TOOLS).render(call) for name in en.ENCODINGS}
+for name, text in written.items():
+    print(f"{name:<9}{count(text):>3} tokens   {text}")
+
+# %% [markdown]
+# Numbers are short, and short is cheap: each token is written one after the other, in training and
+# in service. So why would anybody write names?
+#
+# ## 2 · Who reads it?
+#
+# A **parser** turns the text into a call, or says why it cannot. Then the **desk** looks whether
+# such a tool exists and the arguments fit. Neither may ever crash, whatever a policy writes: what
+# it gets wrong is a *value*, a code with one sentence that goes back to it as a hint.
+#
+# Which of these five is a call in the *function* encoding?
+
+# %% tags=["nbval-ignore-output"]
+FIVE = {
+    "A": '<function=query_ticket>{"ticket_id": "S1001"}</function>',
+    "B": "<function=query_ticket>{'ticket_id': 'S1001'}</function>",
+    "C": 'I will look. <function=query_ticket>{"ticket_id": "S1001"}</function>',
+    "D": '<function=query_ticket>{"ticket_id": "S1001"}',
+    "E": '```json\n{"tool": "query_ticket", "parameters": {"ticket_id": "S1001"}}\n```',
+}
+for name, text in FIVE.items():
+    print(f"{name}   {text}")
+calls = widgets.Prediction(
+    "Which are calls?", ["only A", "A and C", "A, B and C", "all"]
+)
+calls
+
+# %% tags=["nbval-ignore-output"]
+good = [n for n, text in FIVE.items() if "function: ✔" in en.readings(text).sentence]
+print(calls.reveal(" and ".join(good)))
+
+# %% [markdown]
+# Type into the line, then press Enter. All three parsers read it. Try to break them: a missing
+# brace, `NaN`, two calls, a tool called `close_ticket`, the number 7, Chinese quotes “ ”.
+
+# %% tags=["nbval-ignore-output"]
+playground = widgets.explore(en.readings, text=FIVE["A"])
+playground
+
+# %% tags=["nbval-check-output"]
+for text in (
+    FIVE["B"],
+    FIVE["D"],
+    FIVE["E"],
+    '2 ["S1001", "closed"]',
+    '2 ["closed", "S1001"]',
+):
+    print(text.replace("\n", " "))
+    print("   " + playground.set(text=text).sentence.replace("; ", "\n   "))
+
+# %% [markdown]
+# - **Nothing is repaired** (B). A parser that guesses what was meant teaches the policy that
+#   anything will do, and guesses differently in another system.
+# - **A fence is prose** (E): what is in it counts, in the encoding that it is written in.
+# - **The last two lines** hold the same two values. Names say which is which. In the *id* encoding
+#   only the place says it, and here the desk noticed: `S1001` is no status. With two arguments of
+#   one kind nobody would.
+#
+# **Exercise 2.1 · your own parser** (about 15 min). `read(text)` returns `(tool, arguments)` if the
+# message holds exactly one call `<function=NAME>{...}</function>`, prose around it allowed, and
+# `None` for everything else. It never raises. The check attacks it. Two tools that help:
+# `json.JSONDecoder(parse_constant=...)` and its `raw_decode(text, start)`, which says where the
+# object ends.
+
+
+# %% tags=["exercise"]
+def read(text):
+    raise NotImplementedError("Exercise 2.1: one call, or None")
+
+
+# %% tags=["nbval-ignore-output"]
+checks.report(checks_encoding.check_reader, read, strict=STRICT)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A regular expression finds `<function=NAME>`. It cannot find the end of the object, since braces
+# may stand in strings and objects in objects. Let `raw_decode` find it. What is left must begin
+# with `</function>` and hold no other opener.
+#
+# </details>
+
+
+# %% tags=["solution"]
+def refuse(constant):
+    raise ValueError(constant)
+
+
+def read(text):
+    opener = re.search(r"<function=([^<>\s]+)>", text)
+    if not opener:
+        return None
+    try:
+        decoder = json.JSONDecoder(parse_constant=refuse)
+        arguments, end = decoder.raw_decode(text, opener.end())
+    except (ValueError, RecursionError):
+        return None
+    rest = text[end:]
+    if not isinstance(arguments, dict) or not rest.startswith("</function>"):
+        return None
+    return None if "<function=" in rest else (opener[1], arguments)
+
+
+# %% [markdown]
+# ## 3 · What does an invalid action cost?
+#
+# An invalid action takes one of six turns and changes nothing; three in a row end the episode. What
+# it costs beyond that is up to the reward. Here a ticket is closed as it should be, after 0 to 3
+# invalid actions on the way. `shaped` is the reward that the workbook trains with.
+
+# %% tags=["nbval-ignore-output"]
+dearest = widgets.Prediction(
+    "Under how many of the four rewards does an invalid action cost something?",
+    options=[0, 1, 2, 3, 4],
+)
+dearest
+
+# %% tags=["nbval-ignore-output"]
+charged = [n for n in en.PRESETS if en.paid_after(2, n) < en.paid_after(0, n)]
+print(dearest.reveal(len(charged)))
+widgets.show(en.price_picture())
+
+# %% tags=["nbval-check-output"]
+for name in en.PRESETS:
+    paid = ", ".join(
+        f"{en.paid_after(n, name):+.2f}" for n in range(en.MOST_INVALID + 1)
+    )
+    print(f"{name:<9}{paid}   three strikes {en.paid_for_three_strikes(name):+.2f}")
+
+# %% [markdown]
+# Under `printed`, `outcome` and `process` a stammering success is worth as much as a clean one.
+# Under `shaped` each invalid action lowers the **ceiling** of the episode by a tenth: after three
+# of them the best that can still be reached is 0.70, whatever follows. The chapter's sentence
+# that many invalid actions lower the highest reward is a choice, and only one of the four rewards
+# makes it. Giving up early costs more than any of this; notebook 09 is about the case when it
+# does not.
+#
+# ## 4 · And when the tools change?
+#
+# `tiny-trained` writes *function* calls and has seen one list of tools in all its life. Now it
+# meets others:
+#
+# - **one more**: a tool `assign_ticket` stands first in the list;
+# - **moved**: `update_ticket` takes the status first;
+# - **new words**: `inspect_dossier`, `modify_dossier`, `respond` in place of the three.
+
+# %% tags=["nbval-ignore-output"]
+CHANGES = {"one more": "one_more", "moved": "moved", "new words": "new_words"}
+hardest = widgets.Prediction(
+    "Which change breaks a policy that writes names?", [*CHANGES, "none of them"]
+)
+hardest
+
+# %% tags=["nbval-ignore-output"]
+played = {"as trained": en.play_with(policy, "standard", TASKS)}
+played |= {name: en.play_with(policy, tools, TASKS) for name, tools in CHANGES.items()}
+success = {name: seen.success for name, seen in played.items()}
+print(hardest.reveal(min(CHANGES, key=lambda name: success[name].value)))
+widgets.show(plots.ranges({"tiny-trained": success}, "success (share of tasks)"))
+
+# %% [markdown]
+# Look at one task with each set of tools.
+
+
+# %% tags=["nbval-ignore-output"]
+def told(tools):
+    env = EnvConfig(tools=tools)
+    return converse(policy, [2], env, SamplingConfig(), Split.VALIDATION)[0]
+
+
+seen = {
+    name: told(tools) for name, tools in {"as trained": "standard", **CHANGES}.items()
+}
+watched = widgets.explore(
+    lambda tools: conversation_page(seen[tools]), tools=list(seen)
+)
+watched
+
+# %% [markdown]
+# - **One more, and moved**: the names in its calls still mean what they meant. It may be put off a
+#   little by a prompt that looks different; it is not understood differently.
+# - **New words**: it writes the old names, and gets `unknown_tool` with the list of tools as a
+#   hint, three times, to the end. The list stood in its prompt all along. A policy that has seen
+#   one list has no reason to read it.
+#
+# ## 5 · Thirty runs
+#
+# One policy is an anecdote. Three encodings, ten seeds, 640 episodes each, from three starting
+# policies with the same habits; then the same test tasks with the tools changed. First the rule:
+
+# %% tags=["nbval-check-output"]
+study = read_results("encodings")
+print(study["question"])
+print(study["rule"].replace(". ", ".\n"))
+
+# %% tags=["nbval-ignore-output"]
+broken = widgets.Prediction(
+    "With one more tool in the list, how often will a policy that writes numbers succeed?",
+    ["as before", "about half as often", "almost never"],
+)
+broken
+
+# %% tags=["nbval-ignore-output"]
+means = en.by_encoding(study["rows"])
+share = means["id"]["one more"].value / means["id"]["as trained"].value
+words = {0.75: "as before", 0.25: "about half as often", 0.0: "almost never"}
+print(broken.reveal(next(word for least, word in words.items() if share >= least)))
+widgets.show(plots.ranges(means, "test success (share, mean of ten seeds)"))
+
+# %% tags=["nbval-check-output"]
+for change in ("one more", "moved"):
+    gap = en.more_lost(study["rows"], "id", "function", change)
+    print(f"{change}: id loses {gap.value:+.2f} more than function")
+    print(f"   95% interval {gap.low:+.2f} to {gap.high:+.2f}")
+for arm in ("function", "json"):
+    kept = en.above_half(study["rows"], arm, "new words")
+    print(
+        f"new words, {arm}: success minus half of success as trained {kept.value:+.2f}"
+    )
+    print(f"   95% interval {kept.low:+.2f} to {kept.high:+.2f}")
+
+# %% [markdown]
+# READING
+#
+# **Exercise 2.2 · what a change breaks** (about 10 min). Before you add a tool to a running system:
+# which old numbered messages change their meaning? `before` and `after` map each tool's name to the
+# list of its arguments; numbers go by the names in order of the alphabet, values by place.
+# `still_means(tool, before, after)` is True if a message that called `tool` before still does, with
+# every value where it was.
+
+
+# %% tags=["exercise"]
+def still_means(tool, before, after):
+    raise NotImplementedError("Exercise 2.2: same number, same places")
+
+
+# %% tags=["nbval-ignore-output"]
+checks.report(checks_encoding.check_numbers, still_means, strict=STRICT)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `sorted(before)` is the list that the numbers count through. Is the tool in `after` at all?
+#
+# </details>
+
+
+# %% tags=["solution"]
+def still_means(tool, before, after):
+    if tool not in after:
+        return False
+    same_number = sorted(before).index(tool) == sorted(after).index(tool)
+    return same_number and list(before[tool]) == list(after[tool])
+
+
+# %% [markdown]
+# ## What to take along
+#
+# Text costs tokens, and buys a meaning that does not hang on a list. Parse strictly, repair
+# nothing, answer with a code and a hint. Charge for invalid actions, or a policy will stammer for
+# free. And a policy reads the list of tools only if the list changed while it learned.
+#
+# **The number to watch**: the share of invalid actions. **Next**: 03, what the reward buys.
+
+# %% tags=["nbval-ignore-output"]
+record(
+    success_one_more=success["one more"].value,
+    success_moved=success["moved"].value,
+    success_new_words=success["new words"].value,
+    invalid_new_words=played["new words"].invalid_rate,
+)
+enough = PROFILE != "smoke"
+checks.final(
+    {
+        "numbers are shorter than names": count(written["id"])
+        < count(written["function"]),
+        "A and C are calls, the others are not": good == ["A", "C"],
+        "only shaped charges for invalid actions": charged == ["shaped"],
+        "moved arguments do not hurt names": not enough or success["moved"].low > 0.8,
+        "new words do": not enough or success["new words"].high < 0.2,
+    },
+    panels=[playground, watched],
+)
