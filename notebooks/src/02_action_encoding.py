@@ -36,7 +36,6 @@ import json
 import re
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
-from agentrl_lab.learner.experiments import read_results
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.records import Call, Split
 from agentrl_lab.workbook import checks, plots, widgets
@@ -46,6 +45,8 @@ from agentrl_lab.workbook.lessons import encoding as en
 from agentrl_lab.workbook.live import conversation_page
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world.id_codec import codec_of
+from agentrl_lab.world.tasks import make_task
+from agentrl_lab.world.toolsets import with_tools
 
 TASKS = range({"smoke": 8, "fast": 64, "full": 500}[PROFILE])
 policy = load_policy("tiny-trained")
@@ -251,44 +252,34 @@ watched
 #   hint, three times, to the end. The list stood in its prompt all along. A policy that has seen
 #   one list has no reason to read it.
 #
-# ## 5 · Thirty runs
+# ## 5 · And a policy that writes numbers?
 #
-# One policy is an anecdote. Three encodings, ten seeds, 640 episodes each, from three starting
-# policies with the same habits; then the same test tasks with the tools changed. First the rule:
-
-# %% tags=["nbval-check-output"]
-study = read_results("encodings")
-print(study["question"])
-print(study["rule"].replace(". ", ".\n"))
+# `tiny-id` is `tiny-base` (the fluent, wrong one of notebook 00) retold in numbers. It was not
+# trained further, so look at its first action only: it should look the ticket up. What does the
+# desk understand?
 
 # %% tags=["nbval-ignore-output"]
-broken = widgets.Prediction(
-    "With one more tool in the list, how often will a policy that writes numbers succeed?",
-    ["as before", "about half as often", "almost never"],
-)
-broken
+counting = load_policy("tiny-id")
 
-# %% tags=["nbval-ignore-output"]
-means = en.by_encoding(study["rows"])
-share = means["id"]["one more"].value / means["id"]["as trained"].value
-words = {0.75: "as before", 0.25: "about half as often", 0.0: "almost never"}
-print(broken.reveal(next(word for least, word in words.items() if share >= least)))
-widgets.show(plots.ranges(means, "test success (share, mean of ten seeds)"))
 
-# %% tags=["nbval-check-output"]
-for change in ("one more", "moved"):
-    gap = en.more_lost(study["rows"], "id", "function", change)
-    print(f"{change}: id loses {gap.value:+.2f} more than function")
-    print(f"   95% interval {gap.low:+.2f} to {gap.high:+.2f}")
-for arm in ("function", "json"):
-    kept = en.above_half(study["rows"], arm, "new words")
-    print(
-        f"new words, {arm}: success minus half of success as trained {kept.value:+.2f}"
-    )
-    print(f"   95% interval {kept.low:+.2f} to {kept.high:+.2f}")
+def first_action(tools):
+    env = EnvConfig(codec="id", tools=tools)
+    found = converse(counting, [2], env, SamplingConfig(), Split.VALIDATION)[0]
+    text = found.trajectory.stages[0].text
+    task = with_tools(make_task(Split.VALIDATION, 0, 2), tools)
+    return text, en.readings(text, task.tools).sentence.split("id: ")[1]
+
+
+for name, tools in {"as trained": "standard", "one more": "one_more"}.items():
+    text, meaning = first_action(tools)
+    print(f"{name:<11} {text:<12} {meaning}")
+shifted = "assign_ticket" in meaning
 
 # %% [markdown]
-# READING
+# The text is the same, and so is the policy. But the list has one more tool in front, and number 0
+# now gives the ticket to a colleague. No parser and no schema can notice that: the call is valid.
+# This is why the chapter calls numbers the worst encoding. How much success each encoding loses by
+# such changes is to be measured over ten seeds; here it is one example.
 #
 # **Exercise 2.2 · what a change breaks** (about 10 min). Before you add a tool to a running system:
 # which old numbered messages change their meaning? `before` and `after` map each tool's name to the
@@ -326,7 +317,7 @@ def still_means(tool, before, after):
 #
 # Text costs tokens, and buys a meaning that does not hang on a list. Parse strictly, repair
 # nothing, answer with a code and a hint. Charge for invalid actions, or a policy will stammer for
-# free. And a policy reads the list of tools only if the list changed while it learned.
+# free. And a policy that has seen one list of tools all its life has had no reason to read it.
 #
 # **The number to watch**: the share of invalid actions. **Next**: 03, what the reward buys.
 
@@ -346,6 +337,7 @@ checks.final(
         "only shaped charges for invalid actions": charged == ["shaped"],
         "moved arguments do not hurt names": not enough or success["moved"].low > 0.8,
         "new words do": not enough or success["new words"].high < 0.2,
+        "one more tool changed the meaning of a number": shifted,
     },
     panels=[playground, watched],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from agentrl_lab.learner.experiments import paired
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.records import Call, ParseFailure, Split, TaskKind
-from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, RED, Page, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, Page, Picture
 from agentrl_lab.world import habits
 from agentrl_lab.world.desk import STANDARD_TOOLS, TicketDesk, Tool
 from agentrl_lab.world.env import TicketEnv
@@ -98,25 +99,28 @@ def _paid_ticket() -> object:
     return next(task for task in tasks if task.kind is TaskKind.CLOSE_PAID)
 
 
-STYLES = ((RED, ":", "^"), (ORANGE, "--", "s"), (GREEN, "-.", "D"), (BLUE, "-", "o"))
+STYLES = ((ORANGE, "--", "s"), (GREEN, "-.", "D"), (BLUE, "-", "o"))
 
 
 def price_picture() -> Picture:
-    """The reward of a finished task after some invalid actions, one line for each preset."""
+    """The reward of a finished task after some invalid actions; presets that pay alike in one."""
+    counts, lines = range(MOST_INVALID + 1), defaultdict(list)
+    for name in PRESETS:
+        lines[tuple(paid_after(invalid, name) for invalid in counts)].append(name)
     figure = Figure(figsize=(8.0, 3.6), layout="constrained")
-    axes, counts = figure.subplots(), range(MOST_INVALID + 1)
-    for name, (colour, style, mark) in zip(PRESETS, STYLES, strict=True):
-        paid = [paid_after(invalid, name) for invalid in counts]
-        axes.plot(counts, paid, style, marker=mark, color=colour, label=name)
+    axes = figure.subplots()
+    for (paid, names), (colour, style, mark) in zip(lines.items(), STYLES, strict=True):
+        axes.plot(counts, paid, style, marker=mark, color=colour)
+        place = (counts[-1] + 0.06, paid[-1])
+        axes.annotate(" and ".join(names), place, va="center", color=colour, fontweight="bold")
     axes.set(xlabel="invalid actions on the way", ylabel="reward of the finished task")
-    axes.set_xticks(counts)
-    axes.legend(frameon=False, handlelength=4)
+    axes.set(xticks=counts, xlim=(-0.1, MOST_INVALID + 1.0))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     told = "; ".join(
-        f"{name} {paid_after(0, name):.2f} without and {paid_after(MOST_INVALID, name):.2f} with "
-        f"{MOST_INVALID}" for name in PRESETS
-    )  # fmt: skip
+        f"{' and '.join(names)} {paid[0]:.2f} without and {paid[-1]:.2f} with {MOST_INVALID}"
+        for paid, names in lines.items()
+    )
     return Picture(figure, f"Reward of a finished task: {told}.")
 
 
