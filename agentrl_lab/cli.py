@@ -110,6 +110,10 @@ def _option(name: str, default: Any, words: str, group: str) -> inspect.Paramete
     )  # fmt: skip
 
 
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _field_docs(kind: type) -> dict[str, str]:
     """The string below each field of a dataclass."""
     body = ast.parse(inspect.getsource(kind)).body[0].body
@@ -142,7 +146,7 @@ def train(
     """Trains a policy by PPO and leaves a folder with metrics, checkpoints, result and report."""
     from agentrl_lab.workbook.training import run_training
 
-    given = {name: value for name, value in settings.items() if value is not None}
+    given = _given(settings)
     if resume and (given or out):
         names = [*given, *(["out"] if out else [])]
         named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
@@ -154,6 +158,7 @@ def train(
 
 
 @app.command()
+@with_settings_of(config.EnvConfig())
 def evaluate(
     policy: Annotated[
         str, typer.Option(help="A folder (also a run's policy/), or a name under data/policies.")
@@ -168,8 +173,8 @@ def evaluate(
     ] = False,
     attempts: Annotated[int, typer.Option(min=1, max=64, help="Attempts a task, for pass^k.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Root of the sampling noise.")] = 0,
-    result_budget: Annotated[int, typer.Option(min=16, help="Tokens of a tool result (B3).")] = 48,
     as_json: Json = False,
+    **settings: Any,
 ) -> None:
     """Plays tasks with a policy: success with its 95% interval, by kind, fabrication, pass^k."""
     from agentrl_lab.workbook.training import evaluation_table, run_evaluation
@@ -180,7 +185,7 @@ def evaluate(
         raise ValueError(f"--temperature must be above 0 and at most 10, got {temperature}")
     seen = run_evaluation(
         policy, split, episodes, temperature=temperature or 0.0, attempts=attempts, seed=seed,
-        env=config.EnvConfig(result_budget=result_budget), say=_say_to(sys.stderr),
+        settings=_given(settings), say=_say_to(sys.stderr),
     )  # fmt: skip
     print(json.dumps(seen.as_dict()) if as_json else evaluation_table(seen))
 
@@ -199,7 +204,7 @@ def play(
 
 @app.command()
 def warmstart(
-    name: Annotated[str, typer.Argument(help="tiny-base or tiny-raw.")],
+    name: Annotated[str, typer.Argument(help="tiny-base, tiny-raw, tiny-json or tiny-id.")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: data/policies/NAME).")] = None,
 ) -> None:
     """Makes a starting policy anew by supervised fine-tuning: minutes, always the same recipe."""

@@ -82,7 +82,7 @@ class EnvConfig:
     codec: str = "function"
     """Encoding: function is <function=NAME>{...}</function>, json {"tool": ...}, id 1 [...]."""
     tools: str = "standard"
-    """Tools of an episode: standard, varied (names drawn per task), or a change of toolsets.py."""
+    """Toolset: standard, varied, recombined, new_words, one_more or moved (toolsets.py)."""
     reward: str = "shaped"
     """Reward preset: printed (D5), outcome (D1), process (D2) or shaped (D3)."""
 

@@ -27,7 +27,7 @@ def right_reader(text):
     try:
         decoder = json.JSONDecoder(parse_constant=refuse)
         arguments, end = decoder.raw_decode(text, opener.end())
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     rest = text[end:]
     if not isinstance(arguments, dict) or not rest.startswith("</function>"):
@@ -78,6 +78,12 @@ def takes_the_first_of_two(text):
     return got if text.count("</function><function=") else right_reader(text)
 
 
+def nothing_behind(text):
+    opener = re.search(r"<function=([^<>\s]+)>", text)
+    end = text.find("</function>")
+    return right_reader(text) if opener and text.endswith("</function>") and end > 0 else None
+
+
 def takes_not_a_number(text):
     try:
         return right_reader(text) or (
@@ -102,6 +108,7 @@ def test_right_readers_pass(reader):
         (lets_errors_out, "raised TypeError for ''"),
         (takes_the_first_of_two, "two calls"),
         (takes_not_a_number, "NaN is not JSON"),
+        (nothing_behind, "behind it as well"),
         (lambda text: None, "this is a call and nothing else"),
         (lambda text: exit(), "SystemExit"),
     ],
@@ -129,13 +136,22 @@ def by_position(tool, before, after):
 
 
 def step_by_step(tool, before, after):
-    for name in after:
-        if name < tool and name not in before:
-            return False
-    for name in before:
-        if name <= tool and name not in after:
-            return False
-    return before[tool] == after[tool]
+    in_front = [sum(name < tool for name in tools) for tools in (before, after)]
+    if in_front[0] != in_front[1]:
+        return False
+    return before[tool] == after.get(tool)
+
+
+def sorts_in_place(tool, before, after):
+    before[tool].sort()
+    if tool in after:
+        after[tool].sort()
+    return by_position(tool, before, after)
+
+
+def all_before_it_as_well(tool, before, after):
+    place = sorted(before).index(tool) + 1
+    return sorted(before)[:place] == sorted(after)[:place] and before[tool] == after[tool]
 
 
 def spoils(tool, before, after):
@@ -161,6 +177,8 @@ def test_right_answers_about_numbers_pass(answer):
         (lambda tool, before, after: sorted(after).index(tool) >= 0 and before[tool] == after[tool],
             "in between|ValueError"),
         (spoils, "changed the tools"),
+        (sorts_in_place, "changed the tools"),
+        (all_before_it_as_well, "the numbers of the others are what they were"),
     ],
 )  # fmt: skip
 def test_usual_mistakes_about_numbers_are_named(answer, named):

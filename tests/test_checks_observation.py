@@ -89,7 +89,23 @@ def returns_a_list(answer, budget, count):
     return "[]"
 
 
+def all_or_only_what_must_be(answer, budget, count):
+    if count(json.dumps(answer)) <= budget:
+        return json.dumps(answer)
+    return json.dumps({n: answer[n] for n in ("status", "paid", "error") if n in answer})
+
+
 # 1.2: markers
+
+
+def everything_between(text, markers):
+    return re.sub(r"<[|].*[|]>", "", text) if any(m in text for m in markers) else text
+
+
+def knows_one_template(text, markers):
+    while any(marker in text for marker in own.MARKERS):
+        text = one_pass(text, own.MARKERS)
+    return text
 
 
 def right_neutral(text, markers):
@@ -198,6 +214,9 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
     (own.check_summary, ignores_the_budget, "over the budget"),
     (own.check_summary, forgets_errors, "still something is missing"),
     (own.check_summary, drops_what_fits, "still something is missing"),
+    (own.check_summary, all_or_only_what_must_be, "there is room for"),
+    (own.check_neutral, everything_between, "the words around the marker"),
+    (own.check_neutral, knows_one_template, "another template has other markers"),
     (own.check_summary, notes_how_many_are_gone, "a second pass changes the text"),
     (own.check_summary, empties_the_answer, "build a new dict"),
     (own.check_summary, returns_a_dict, "json.dumps makes a text of it"),

@@ -94,6 +94,8 @@ WRONG = [
     (["evaluate", "--policy", "nowhere"], ["no policy at"]),
     (["evaluate", "--policy", "tiny-base", "--split", "tset"], ["'test'"]),
     (["evaluate", "--policy", "tiny-base", "--episodes", "0"], ["--episodes"]),
+    (["evaluate", "--policy", "tiny-base", "--codec", "idd"], ["did you mean 'id'"]),
+    (["evaluate", "--policy", "tiny-base", "--tools", "varyed"], ["did you mean 'varied'"]),
     (["evaluate", "--policy", "tiny-base", "--temperature", "0"], ["--temperature"]),
     (["evaluate", "--policy", "tiny-base", "--temperature", "1", "--greedy"], ["not both"]),
     (["evaluate"], ["--policy"]),
@@ -133,6 +135,13 @@ def test_evaluate_json_is_one_object(small_policy):
     seen = json.loads(done.stdout)
     assert seen["success"]["n"] == 3
     assert set(seen["pass_k"]) == {"1", "2"}
+
+
+def test_a_policy_read_in_another_encoding_is_noticed():
+    done = command("evaluate", "--policy", "tiny-id", "--episodes", "2")
+    assert done.returncode == 0 and "know another --codec" in done.stderr
+    done = command("evaluate", "--policy", "tiny-id", "--episodes", "2", "--codec", "id")
+    assert done.returncode == 0 and "invalid actions 0.000" in done.stdout
 
 
 def test_evaluate_table_names_every_figure(small_policy):

@@ -53,9 +53,9 @@ def test_prices_by_hand():
 
 def rows(function: list[float], numbers: list[float]) -> list[dict]:
     return [
-        {"arm": arm, "test_success": 1.0 - seed / 10, "elsewhere": {"x": {"success": s}}}
+        {"arm": arm, "seed": n, "test_success": 1.0 - n / 10, "elsewhere": {"x": {"success": s}}}
         for arm, shares in (("function", function), ("id", numbers))
-        for seed, s in enumerate(shares)
+        for n, s in enumerate(shares)
     ]
 
 
@@ -67,6 +67,7 @@ def test_falls_are_paired_by_seed_and_worked_by_hand():
     half = 4.302653 * 0.057735 / 3**0.5  # t(0.975, 2) * sd / sqrt(3)
     assert (gap.low, gap.high) == pytest.approx((gap.value - half, gap.value + half), abs=1e-5)
     assert en.above_half(seen, "id", "x").value == pytest.approx((-0.3 - 0.35 - 0.4) / 3)
+    assert en.more_lost(seen[::-1], "id", "function", "x") == gap  # by seed, not by place
     means = en.by_encoding(seen)
     assert list(means) == ["function", "id"] and list(means["id"]) == ["as trained", "x"]
     assert means["id"]["x"].value == pytest.approx(0.1)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
 from agentrl_lab.learner import evaluation
@@ -25,6 +26,20 @@ from tests import tiny
 from tests.tiny import EndingPolicy, trajectory
 
 # Rates
+
+
+def test_rate_at_the_ends_and_beyond():
+    for n in range(1, 60):
+        assert str(rate(0, n).low) == "0.0" and rate(n, n).high == 1.0  # and never -0.0
+    for hits, n in ((0, 0), (3, 2), (-1, 4)):
+        with pytest.raises(ValueError, match=f"got {hits} of {n}"):
+            rate(hits, n)
+
+
+def test_rate_agrees_with_scipy():
+    for hits, n in ((0, 7), (1, 7), (64, 200), (999, 1000)):
+        wanted = binomtest(hits, n).proportion_ci(0.95, method="wilson")
+        assert (rate(hits, n).low, rate(hits, n).high) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_rate_wilson_interval_by_hand():
@@ -202,7 +217,7 @@ def played(index: int, *texts: str) -> Trajectory:
     stages = []
     for text in texts or habits.careful(env.task, env.codec, random.Random(0)):
         *_, info = env.play(text)
-        stages.append(Stage(0, 1, 0.0, text, info["invalid"]))
+        stages.append(Stage(0, 1, 0.0, text, info["invalid"], info["call"]))
     return replace(episode(index), stages=tuple(stages), outcome=env.outcome)
 
 

@@ -44,6 +44,13 @@ def small(small_policy) -> Experiment:
 # Cells
 
 
+def test_wrong_settings_elsewhere_are_refused_before_any_training(small):
+    with pytest.raises(ValueError, match="did you mean 'tools'"):
+        dataclasses.replace(small, elsewhere={"x": {"tool": "moved"}})
+    with pytest.raises(ValueError, match="did you mean 'moved'"):
+        dataclasses.replace(small, elsewhere={"x": {"tools": "movd"}})
+
+
 def test_cells_stand_seed_by_seed_and_differ_in_arm_and_seed_only(small):
     cells = small.cells()
     assert [(arm, seed) for arm, seed, _ in cells] == [

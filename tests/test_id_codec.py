@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +64,7 @@ def test_order_of_offering_does_not_matter():
         ('3 ["S1001"]', InvalidKind.UNKNOWN_TOOL),
         ('999 ["S1001"]', InvalidKind.UNKNOWN_TOOL),
         ('0 ["S1001", "closed"]', InvalidKind.BAD_ARGUMENTS),
-        ('0 ["S1001"', InvalidKind.BAD_JSON),
+        ('0 ["S1001"', InvalidKind.UNFINISHED),
         ('0 ["S1001', InvalidKind.UNFINISHED),
         ('0 ["S1001"] thanks', InvalidKind.BAD_JSON),
         ("0 ['S1001']", InvalidKind.BAD_JSON),
@@ -73,7 +75,13 @@ def test_order_of_offering_does_not_matter():
         ("0 " + "[" * 50_000, InvalidKind.TOO_LONG),
         ("0 " + "[" * 5000, InvalidKind.BAD_JSON),
         ('0 ["S1001"], "more": [1]', InvalidKind.BAD_JSON),
-        ('0 []}} {"tool": "reply", "parameters": {"values": [1]', InvalidKind.SEVERAL_CALLS),
+        ('0 ["S1001"]}} thanks', InvalidKind.BAD_JSON),
+        ('0 ["S1001"] 0 ["S1001"]', InvalidKind.BAD_JSON),
+        ('000 ["S1001"]', InvalidKind.NO_CALL),
+        ('\u0660 ["S1001"]', InvalidKind.NO_CALL),
+        ('\uff10 ["S1001"]', InvalidKind.NO_CALL),
+        ('0\u3000["S1001"]', InvalidKind.NO_CALL),
+        ('0 [“S1001”]', InvalidKind.FULL_WIDTH),
     ],
 )  # fmt: skip
 def test_what_is_no_call_is_named(text, kind):
@@ -82,18 +90,26 @@ def test_what_is_no_call_is_named(text, kind):
 
 
 @given(st.text() | st.text(alphabet='0129 []{}",:S\\'))
-def test_any_text_is_read_without_an_exception(text):
-    assert isinstance(read(text), Call | ParseFailure)
+def test_any_text_is_read_and_a_call_is_a_number_and_a_list(text):
+    found = read(text)
+    assert isinstance(found, Call | ParseFailure)
+    if isinstance(found, Call):
+        assert isinstance(json.loads(text[text.index("[") :]), list)
 
 
 @given(
     st.sampled_from(STANDARD_TOOLS),
-    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), max_size=2),
+    st.lists(st.text(max_size=30), max_size=2),
 )
 def test_what_is_written_is_read_back(tool, values):
     names = list(tool.schema["properties"])
     call = Call(tool.name, dict(zip(names, values, strict=False)))
-    assert read(THREE.render(call)) == call
+    text = THREE.render(call)
+    text.encode()  # a lone surrogate is written as its escape, which is then refused
+    if any(0xD800 <= ord(letter) <= 0xDFFF for value in values for letter in value):
+        assert len(values) > len(names) or isinstance(read(text), Call | ParseFailure)
+    else:
+        assert read(text) == call
 
 
 @pytest.mark.parametrize(
@@ -111,5 +127,7 @@ def test_what_has_no_place_is_refused(call):
 
 def test_codec_by_name():
     assert codec_of("id", STANDARD_TOOLS) == THREE
+    with pytest.raises(ValueError, match="did you mean 'id'"):
+        codec_of("ID", STANDARD_TOOLS)
     assert all(codec_of(name, STANDARD_TOOLS) is codec for name, codec in CODECS.items())
     assert THREE.parse("x" * (MAX_CHARACTERS + 1)).calls == ()

@@ -19,10 +19,11 @@ from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Stage, Trajectory
-from agentrl_lab.records import Message, Split
+from agentrl_lab.records import Call, Message, Split
 from agentrl_lab.workbook.inspector import Inspection, inspect_episode, tint
 from agentrl_lab.workbook.token_table import COLUMNS, TokenRow, token_roles, token_rows, visible
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.parser import CODECS, one_call
 from tests import tiny
 from tests.tiny import EndingPolicy, ToyWorld, trajectory
 
@@ -402,7 +403,9 @@ def with_action(base: Policy, episode: Trajectory, text: str, invalid: str | Non
     """The episode with another first action, and nothing after it."""
     start = episode.stages[0].start
     action = base.tokenizer.tokenizer.encode(text, add_special_tokens=False)
-    stage = Stage(start, start + len(action), -0.05, text, invalid)
+    read = one_call(CODECS["json" if text.startswith("{") else "function"].parse(text))
+    call = read if isinstance(read, Call) and not invalid else None
+    stage = Stage(start, start + len(action), -0.05, text, invalid, call)
     numbers = (-0.5,) * len(action)
     return dataclasses.replace(
         episode, ids=(*episode.ids[:start], *action), stages=(stage,), logprobs=numbers,

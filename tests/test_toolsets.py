@@ -12,7 +12,7 @@ from agentrl_lab import config
 from agentrl_lab.config import EnvConfig
 from agentrl_lab.records import InvalidKind
 from agentrl_lab.world import habits
-from agentrl_lab.world.desk import STANDARD_TOOLS
+from agentrl_lab.world.desk import QUERY_TICKET, REPLY, STANDARD_TOOLS, UPDATE_TICKET
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.meanings import ACTIONS, INVALID, action_of, call_of
 from agentrl_lab.world.parser import one_call
@@ -69,6 +69,27 @@ def test_a_meaning_is_written_and_read_back(toolset, codec):
         if action != INVALID:
             text = env.codec.render(call_of(action, env.task))
             assert action_of(one_call(env.codec.parse(text)), env.task) == action
+
+
+def test_malformed_is_never_an_action_whatever_arguments_and_tools_are_called():
+    odd = (QUERY_TICKET.alias("get_ticket", {"ticket_id": "id"}), UPDATE_TICKET, REPLY)
+    for index in range(100):
+        task = dataclasses.replace(make_task("train", 0, index), tools=odd)
+        for codec in ("function", "json", "id"):
+            env = TicketEnv(config=EnvConfig(codec=codec), task_source=lambda _, t=task: t)
+            env.reset(options={"index": 0})
+            message = habits.malformed(env.task, env.codec, random.Random(index))
+            assert env.step(message)[4]["invalid"], message
+
+
+def test_a_task_source_keeps_its_own_tools_unless_a_toolset_is_named():
+    task = dataclasses.replace(make_task("train", 0, 0), tools=(QUERY_TICKET, REPLY))
+    for toolset, wanted in (("standard", 2), ("one_more", 4)):
+        env = TicketEnv(config=EnvConfig(tools=toolset), task_source=lambda _: task)
+        env.reset(options={"index": 0})
+        assert len(env.tools) == wanted
+    with pytest.raises(ValueError, match="did you mean 'varied'"):
+        with_tools(task, "varyed")
 
 
 def test_only_the_tools_change():

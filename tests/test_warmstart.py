@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from agentrl_lab.config import SamplingConfig, data_dir
+from agentrl_lab.config import EnvConfig, SamplingConfig, data_dir
 from agentrl_lab.learner import warmstart
 from agentrl_lab.learner.evaluation import evaluate
 from agentrl_lab.learner.policy import load_policy, num_parameters
@@ -19,6 +19,8 @@ POLICIES = data_dir() / "policies"
 
 FIRST_LOSSES = {
     "tiny-base": [7.84112, 7.37312, 6.81596],
+    "tiny-json": [9.06735, 8.69601, 8.50386],
+    "tiny-id": [9.87826, 9.6986, 8.97542],
     "tiny-raw": [0.15625, 0.17831, 0.16934],
 }
 """Nats per action token before the first steps of each recipe, as recorded when it was made."""
@@ -81,18 +83,22 @@ def test_every_id_is_copied_from_tokens_that_training_shows():
     assert all(re.fullmatch(r"S\d{4}", name) for name in train)
 
 
-def play(name, tasks, temperature):
-    policy = load_policy(name)
+def play(name, tasks, temperature, codec="function"):
+    policy, env = load_policy(name), EnvConfig(codec=codec)
+    count = policy.tokenizer.count
     collector = Collector(
-        policy, lambda: TicketEnv("test", 0, count_tokens=policy.tokenizer.count), SamplingConfig()
+        policy, lambda: TicketEnv("test", 0, env, count_tokens=count), SamplingConfig()
     )
     return evaluate(collector, range(tasks), temperature=temperature)
 
 
 @pytest.mark.slow
-def test_tiny_base_is_fluent_and_wrong():
-    greedy, warm = play("tiny-base", 200, 0.0), play("tiny-base", 200, 0.7)
-    assert greedy.success.high <= 0.3
+@pytest.mark.parametrize(
+    ("name", "codec"), [("tiny-base", "function"), ("tiny-json", "json"), ("tiny-id", "id")]
+)
+def test_starting_policy_is_fluent_and_wrong(name, codec):
+    greedy, warm = (play(name, 200, temperature, codec) for temperature in (0.0, 0.7))
+    assert greedy.success.high <= 0.32
     assert warm.success.value <= 0.4
     assert greedy.fabrication.value > 0.5
     assert greedy.invalid_rate < 0.02

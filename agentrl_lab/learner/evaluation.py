@@ -15,7 +15,6 @@ from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.world.audit import name_of
 from agentrl_lab.world.meanings import INVALID, action_of
-from agentrl_lab.world.parser import one_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +35,19 @@ def rate(hits: int, n: int) -> Rate:
     >>> rate(10, 10).low < 1.0 == rate(10, 10).high
     True
 
+    Raises:
+        ValueError: there was no trial, or hits are not between 0 and their number.
+
     Source: Wilson 1927.
     """
+    if not 0 <= hits <= n or n < 1:
+        raise ValueError(f"expected 0 to n hits of n >= 1 trials, got {hits} of {n}")
     share, z = hits / n, float(ndtri(0.975))
     middle, shrink = share + z * z / (2 * n), 1 + z * z / n
     half = z * sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    # Rounded: at 0 and 1 an end of the interval is the share itself.
-    low, high = (round(end / shrink, 12) for end in (middle - half, middle + half))
-    return Rate(share, low, high, n)
+    low, high = (middle - half) / shrink, (middle + half) / shrink
+    # At 0 and 1 an end of the interval is the share itself, but for rounding.
+    return Rate(share, low if hits else 0.0, high if hits < n else 1.0, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,7 @@ def strategies(collector: Collector, episodes: Sequence[Trajectory]) -> dict[str
     for episode in episodes:
         env.reset(options={"index": episode.index})
         actions = [
-            INVALID if stage.invalid else action_of(one_call(env.codec.parse(stage.text)), env.task)
-            for stage in episode.stages
+            action_of(stage.call, env.task) if stage.call else INVALID for stage in episode.stages
         ]
         names[name_of(actions, episode.outcome)] += 1
     return {name: count / len(episodes) for name, count in names.most_common()}

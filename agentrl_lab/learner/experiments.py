@@ -14,7 +14,7 @@ import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 
-from agentrl_lab.config import TrainConfig, data_dir, with_settings
+from agentrl_lab.config import EnvConfig, TrainConfig, data_dir, with_settings
 from agentrl_lab.learner.evaluation import evaluate
 from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.learner.rollout import Collector
@@ -71,6 +71,10 @@ class Experiment:
     arms: Mapping[str, Settings]
     seeds: Sequence[int]
     elsewhere: Mapping[str, Settings] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for settings in self.elsewhere.values():  # refused now, not after hours of training
+            with_settings(EnvConfig(), settings)
 
     def cells(self) -> list[tuple[str, int, TrainConfig]]:
         """(arm, seed, config) of every run, all arms of a seed side by side."""
@@ -138,7 +142,7 @@ def _look_elsewhere(run: RunDir, config: TrainConfig, settings: Settings) -> Non
     """How the finished policy does in an environment with other settings; kept in the run."""
     seen = run.read(ELSEWHERE) or {}
     if _name_of(settings) not in seen:
-        policy, env = load_policy(run.path / "policy"), replace(config.env, **settings)
+        policy, env = load_policy(run.path / "policy"), with_settings(config.env, settings)
         count = policy.tokenizer.count
         collector = Collector(
             policy, lambda: ticket_env(Split.TEST, EVALUATION_SEED, env, count), config.sampling

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -75,7 +76,8 @@ class Collector:
         ended = ids[-1] == tokenizer.end_id
         text = tokenizer.action_text(ids)
         _, reward, terminated, _, info = env.play(text, finished=ended)
-        stage = Stage(row.action_start, len(row.ids), reward, text, info["invalid"])
+        done = info["invalid"], info.get("call")
+        stage = Stage(row.action_start, len(row.ids), reward, text, *done)
         if not terminated:
             suffix = tokenizer.after_action(env.messages[-1], ended=ended)
             room = self.sampling.context_tokens - len(row.ids) - len(suffix)
@@ -93,7 +95,7 @@ class Collector:
         full = torch.tensor([row.ids + suffix])
         hidden = self.policy.hidden(full, position_BT=torch.arange(full.shape[1])[None], cache=None)
         row.bootstrap = float(self.policy.value(hidden[:, -1]))
-        return Stage(stage.start, stage.stop, stage.reward + reward, stage.text, stage.invalid)
+        return replace(stage, reward=stage.reward + reward)
 
 
 def opening_of(policy: Policy, env: TicketEnv, limits: SamplingConfig, task: int) -> list[int]:

@@ -41,7 +41,7 @@ def demonstrate(
         start = len(ids)
         _, reward, terminated, _, info = env.play(text)
         ids += action
-        stages.append(Stage(start, len(ids), reward, text, info["invalid"]))
+        stages.append(Stage(start, len(ids), reward, text, info["invalid"], info.get("call")))
         suffix = tokenizer.after_action(env.messages[-1], ended=True)
         if terminated or len(ids) + len(suffix) + 2 * len(action) > max_tokens:
             break

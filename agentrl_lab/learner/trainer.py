@@ -161,6 +161,7 @@ class Trainer:
         return {
             "validation_success": seen.success.value,
             "validation_fabrication": seen.fabrication.value,
+            "validation_invalid_rate": seen.invalid_rate,
         }
 
     def _guard(self, success: float) -> dict[str, float]:

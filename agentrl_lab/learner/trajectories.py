@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agentrl_lab.records import StopReason
+from agentrl_lab.records import Call, StopReason
 from agentrl_lab.world.outcomes import EpisodeOutcome
 
 MAX_USES = 4
@@ -31,6 +31,8 @@ class Stage:
     text: str
     invalid: str | None = None
     """Code of an invalid action."""
+    call: Call | None = None
+    """What the desk executed."""
 
 
 @dataclass(frozen=True, slots=True)

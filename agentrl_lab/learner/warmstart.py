@@ -21,7 +21,6 @@ from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.observations import tool_message
 from agentrl_lab.world.parser import CODECS
 from agentrl_lab.world.tasks import make_task
-from agentrl_lab.world.toolsets import with_tools
 
 ROLES = ("system", "tools", "user", "assistant", "tool")
 SPECIAL = ("<|pad|>", "<|end|>", *(f"<|{role}|>" for role in ROLES))
@@ -128,11 +127,9 @@ def warm_start(recipe: Recipe) -> tuple[Policy, Iterator[float]]:
     """A policy and the losses of its training; it is finished when they are read to the end."""
     policy, earlier = _start(recipe)
     env = TicketEnv(
-        config=EnvConfig(codec=recipe.codec),
+        config=EnvConfig(codec=recipe.codec, tools=recipe.tools),
         count_tokens=policy.tokenizer.count,
-        task_source=lambda index: with_tools(
-            make_task(Split.TRAIN, recipe.seed, index, DEMONSTRATED), recipe.tools
-        ),
+        task_source=lambda index: make_task(Split.TRAIN, recipe.seed, index, DEMONSTRATED),
     )
     batches = demonstration_batches(
         policy.tokenizer, env, lambda e, rng: recipe.mixture.plan(e.task, e.codec, rng),

@@ -36,6 +36,9 @@ class DeskPanel:
     Args:
         make_env: builds the environment; one plays all tasks.
         tasks: numbers of the tasks, in the order in which they come.
+
+    Raises:
+        ValueError: there is no task, or a task offers other tools than the buttons have.
     """
 
     def __init__(self, make_env: Callable[[], TicketEnv], tasks: Sequence[int]) -> None:
@@ -52,6 +55,9 @@ class DeskPanel:
         """Starts task `number` of the list; an unfinished one is given up without a score."""
         self.at = number % len(self.tasks)
         self.env.reset(options={"index": self.tasks[self.at]})
+        offered = sorted(tool.name for tool in self.env.task.tools)
+        if offered != sorted(TOOLS):
+            raise ValueError(f"the buttons are for {', '.join(TOOLS)}; the desk offers {offered}")
         self.rewards: list[float] = []
         self.note = "Read the request and act."
         self._show()

@@ -17,11 +17,9 @@ from agentrl_lab.config import PPOConfig, choice
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Stage, Trajectory
-from agentrl_lab.records import Call
 from agentrl_lab.workbook.pages import render
 from agentrl_lab.workbook.plots import BLUE, ORANGE
 from agentrl_lab.workbook.token_table import COLUMNS, Column, TokenRow, token_rows, visible
-from agentrl_lab.world.parser import CODECS, one_call
 
 _UP, _DOWN, _EVEN, _NOT_A_NUMBER = "▲", "▼", "·", "?"
 _DEEPEST = 0.6
@@ -164,13 +162,8 @@ def _call_words(stage: Stage) -> str:
     """The call as it was understood, or the code of what was wrong with it."""
     if stage.invalid:
         return f"invalid action: {stage.invalid}"
-    read = [codec.parse(stage.text) for codec in CODECS.values()]
-    calls = [(len(parsed.text), one_call(parsed)) for parsed in read]
-    # The codec of the episode is the one that leaves the least text outside the call.
-    found = [pair for pair in calls if isinstance(pair[1], Call)]
-    if not found:
+    if (call := stage.call) is None:
         return visible(stage.text)
-    call = min(found, key=lambda pair: pair[0])[1]
     named = (f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in call.arguments.items())
     return f"{call.tool}({', '.join(named)})"
 

@@ -260,7 +260,8 @@ def ranges(series: Mapping[str, Mapping[str, Ranged]], label: str) -> Picture:
     axes.set_xlabel(label)
     axes.grid(axis="x", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="best", frameon=False, fontsize=9)
+    if len(series) > 1:  # outside: a mark of the legend must not pass for a point
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
     return Picture(figure, f"{label}: {_in_words(series, names)}.")
 
 

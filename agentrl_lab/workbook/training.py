@@ -21,7 +21,7 @@ from agentrl_lab.config import (
 from agentrl_lab.learner.evaluation import Evaluation, Rate, evaluate
 from agentrl_lab.learner.policy import load_policy, num_parameters
 from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.learner.rundir import RunDirError
+from agentrl_lab.learner.rundir import CONFIG, RunDir, RunDirError
 from agentrl_lab.learner.trainer import Trainer, resume_run, start_run
 from agentrl_lab.learner.warmstart import RECIPES, warm_start
 from agentrl_lab.records import Split
@@ -30,6 +30,8 @@ from agentrl_lab.world.env import TicketEnv
 
 Say = Callable[[str], None]
 BAR = 24
+MOSTLY = 0.95
+MISFIT = "note: nearly every action is invalid; does the policy know another --codec or --tools?"
 
 
 def run_training(
@@ -87,6 +89,8 @@ class _Progress:
         total = self._trainer.config.num_updates
         if row["update"] == 0:
             self._say(f"  untrained: greedy validation success {row['validation_success']:.2f}")
+            if row["validation_invalid_rate"] > MOSTLY:
+                self._say(f"  {MISFIT}")
             return
         self._seconds.append(sum(v for k, v in row.items() if k.endswith("_seconds")))
         left = sum(self._seconds[-8:]) / len(self._seconds[-8:]) * (total - row["update"])
@@ -105,9 +109,13 @@ class _Progress:
 
 def run_evaluation(
     policy: str, split: str, episodes: int, *, temperature: float, attempts: int, seed: int,
-    env: EnvConfig, say: Say,
+    settings: dict[str, Any], say: Say,
 ) -> Evaluation:  # fmt: skip
-    """Plays the first `episodes` tasks of a split with a policy, and says how far it is."""
+    """Plays the first `episodes` tasks of a split with a policy, and says how far it is.
+
+    The policy of a run meets the desk that it was trained at, but for `settings`.
+    """
+    env = with_settings(_desk_of(policy), settings)
     choice("split", split, Split)
     if attempts > 1 and temperature == 0:
         raise ValueError("attempts above 1 need a temperature: greedy attempts are all the same")
@@ -124,10 +132,18 @@ def run_evaluation(
         if passed > 2 and done < total:
             say(f"  {done}/{total} episodes, {passed / done * (total - done):.0f} s left")
 
-    return evaluate(
+    seen = evaluate(
         collector, range(episodes), temperature=temperature, seed=seed, attempts=attempts,
         watch=watch,
     )  # fmt: skip
+    if seen.invalid_rate > MOSTLY:
+        say(MISFIT)
+    return seen
+
+
+def _desk_of(policy: str) -> EnvConfig:
+    run = RunDir(Path(policy).parent)
+    return run.config().env if (run.path / CONFIG).is_file() else EnvConfig()
 
 
 def evaluation_table(seen: Evaluation) -> str:

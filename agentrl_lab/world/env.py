@@ -105,7 +105,7 @@ class TicketEnv(gym.Env[str, str]):
         self.messages: tuple[Message, ...] = ()
 
     def _own_task(self, index: int) -> Task:
-        return with_tools(make_task(self._split, self._seed, index), self.config.tools)
+        return make_task(self._split, self._seed, index)
 
     # Gymnasium's contract
 
@@ -119,7 +119,7 @@ class TicketEnv(gym.Env[str, str]):
             if self._np_random is None:  # Gymnasium would take a seed from the operating system
                 super().reset(seed=self._seed)
             index = int(self.np_random.integers(TASKS_PER_SEED))
-        self.task = self._task_source(index)
+        self.task = with_tools(self._task_source(index), self.config.tools)
         self.desk = TicketDesk(self.task.tickets, self.task.tools)
         self.tools = tool_specs(self.task.tools)
         self.codec = codec_of(self.config.codec, self.task.tools)
@@ -148,6 +148,7 @@ class TicketEnv(gym.Env[str, str]):
         self._require_running()
         call = one_call(self.codec.parse(action)) if finished else _CUT
         invalid, data, ends = self._execute(call)
+        done = None if invalid else call
         if ends:
             self._keeper.stopped(StopReason.REPLIED)
         elif reason := self._limit():
@@ -158,7 +159,7 @@ class TicketEnv(gym.Env[str, str]):
         )  # fmt: skip
         self.messages += (Message("assistant", action), answer)
         stopped = self.outcome.stop is not None
-        return self._observation(), self._pay(), stopped, False, self._info(invalid)
+        return self._observation(), self._pay(), stopped, False, self._info(invalid, done)
 
     def truncate(self) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Cuts the episode because its context is full: truncated, never a true end."""
@@ -224,8 +225,9 @@ class TicketEnv(gym.Env[str, str]):
     def _observation(self) -> str:
         return self.messages[-1].content
 
-    def _info(self, invalid: ParseFailure | None) -> dict[str, Any]:
+    def _info(self, invalid: ParseFailure | None, call: Call | None = None) -> dict[str, Any]:
         return {
+            "call": call,
             "invalid": invalid.kind.value if invalid else None,
             "stop_reason": self.outcome.stop.value if self.outcome.stop else None,
             "reward_parts": dict(self.breakdown.parts),

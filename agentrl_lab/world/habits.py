@@ -133,9 +133,12 @@ def malformed(task: Task, codec: Codec, rng: random.Random) -> str:
         return _wrong_number(fault, task, codec)
     match fault:
         case 0:
-            return codec.render(Call(rng.choice(WRONG_TOOLS), right.arguments))
+            offered = {tool.name for tool in task.tools}
+            wrong = rng.choice([name for name in WRONG_TOOLS if name not in offered])
+            return codec.render(Call(wrong, right.arguments))
         case 1:
-            return codec.render(Call(right.tool, {"id": task.ticket_id}))
+            name = "number" if "id" in right.arguments else "id"
+            return codec.render(Call(right.tool, {name: task.ticket_id}))
         case _:
             return codec.render(right).replace('"}', "}", 1)
 

@@ -10,19 +10,16 @@ used in practice; the other, given out once for ever, cannot say a new tool at a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentrl_lab.config import nearest
+from agentrl_lab.config import choice, nearest
 from agentrl_lab.records import Call, InvalidKind, ParseFailure
 from agentrl_lab.world.desk import Tool
-from agentrl_lab.world.parser import CODECS, MAX_CHARACTERS, Codec, Parsed, one_call
+from agentrl_lab.world.parser import CODECS, MAX_CHARACTERS, Codec, Parsed, dump, read_list
 
-JSON = CODECS["json"]
-
-_MESSAGE = re.compile(r"\s*(\d{1,3})\s*(\[.*)", re.DOTALL)
+_OPENER = re.compile(r"\s*(0|[1-9][0-9]{0,2})\s*(?=\[)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,21 +38,24 @@ class IdCodec:
     def parse(self, text: str) -> Parsed:
         """The call that the whole message is, by names; prose beside it is not allowed."""
         if len(text) > MAX_CHARACTERS:
-            return JSON.parse(text)  # which does not read it either
-        if not (found := _MESSAGE.fullmatch(text)):
+            return CODECS["json"].parse(text)  # which does not read it either
+        if not (opener := _OPENER.match(text)):
             return Parsed((), None, text)
-        # As one argument of a call in JSON the list is read as strictly as any other.
-        read = one_call(JSON.parse(f'{{"tool": "id", "parameters": {{"values": {found[2]}}}}}'))
-        call = self._named(int(found[1]), read) if isinstance(read, Call) else read
+        read = read_list(text, opener.end())
+        if isinstance(read, ParseFailure):
+            return Parsed((), read, "")
+        values, end = read
+        if text[end:].strip():
+            failure = ParseFailure(InvalidKind.BAD_JSON, "There is text after the list.")
+            return Parsed((), failure, text[end:])
+        call = self._named(int(opener[1]), values)
         return Parsed((), call, "") if isinstance(call, ParseFailure) else Parsed((call,), None, "")
 
-    def _named(self, number: int, read: Call) -> Call | ParseFailure:
-        if read.arguments.keys() != {"values"}:
-            return ParseFailure(InvalidKind.BAD_JSON, "A call is a number and one list.")
+    def _named(self, number: int, values: list) -> Call | ParseFailure:
         if number >= len(self.tools):
-            hint = f"no tool has the number {number}; the last one is {len(self.tools) - 1}"
+            hint = f"no tool has the number {number}; there are {len(self.tools)}, from 0"
             return ParseFailure(InvalidKind.UNKNOWN_TOOL, hint)
-        names, values = _places(self.tools[number]), read.arguments["values"]
+        names = _places(self.tools[number])
         if len(values) > len(names):
             hint = f"tool {number} takes {len(names)} arguments, not {len(values)}"
             return ParseFailure(InvalidKind.BAD_ARGUMENTS, hint)
@@ -65,17 +65,17 @@ class IdCodec:
         """The call as text.
 
         Raises:
-            ValueError: the episode has no such tool, or an argument before the last one is missing.
+            ValueError: the episode has no such tool, or an argument has no place: it is unknown,
+                or one before it is missing.
         """
         names = [tool.name for tool in self.tools]
         if call.tool not in names:
             raise ValueError(f"no tool is called {call.tool!r}: {nearest(call.tool, names)}")
-        number = names.index(call.tool)
-        values = [call.arguments[n] for n in _places(self.tools[number]) if n in call.arguments]
-        text = f"{number} {json.dumps(values, ensure_ascii=False)}"
-        if one_call(self.parse(text)) != call:
-            raise ValueError(f"{call.tool} {dict(call.arguments)} cannot be written by places")
-        return text
+        number, given = names.index(call.tool), set(call.arguments)
+        places = _places(self.tools[number])[: len(given)]
+        if given != set(places):
+            raise ValueError(f"{call.tool} takes {places} in this order, got {sorted(given)}")
+        return f"{number} {dump([call.arguments[name] for name in places])}"
 
 
 def _places(tool: Tool) -> list[str]:
@@ -83,5 +83,10 @@ def _places(tool: Tool) -> list[str]:
 
 
 def codec_of(name: str, tools: Iterable[Tool]) -> Codec:
-    """The codec of that name for an episode that offers these tools."""
+    """The codec of that name for an episode that offers these tools.
+
+    Raises:
+        ValueError: there is no such codec; the nearest name is offered.
+    """
+    choice("codec", name, (*CODECS, "id"))
     return IdCodec.of(tools) if name == "id" else CODECS[name]

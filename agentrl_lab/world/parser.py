@@ -68,7 +68,7 @@ class Parsed:
 
 
 class Codec(Protocol):
-    """One way to write a call as text. `name` is its key in `CODECS`."""
+    """One way to write a call as text. `name` is the value of the setting `codec`."""
 
     name: str
 
@@ -100,7 +100,7 @@ class FunctionCodec:
 
     def render(self, call: Call) -> str:
         """The call as text. Raises ValueError if the tool is not one word without < or >."""
-        return f"<function={_call(call.tool).tool}>{_dump(dict(call.arguments))}</function>"
+        return f"<function={_call(call.tool).tool}>{dump(dict(call.arguments))}</function>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class JsonCodec:
 
     def render(self, call: Call) -> str:
         """The call as text. Raises ValueError if the tool is not one word without < or >."""
-        return _dump({"tool": _call(call.tool).tool, "parameters": dict(call.arguments)})
+        return dump({"tool": _call(call.tool).tool, "parameters": dict(call.arguments)})
 
 
 CODECS: Mapping[str, Codec] = {"function": FunctionCodec(), "json": JsonCodec()}
@@ -183,6 +183,14 @@ def _read_object(text: str, opener: re.Match[str]) -> tuple[Call | None, int]:
     return _call(found["tool"], found.get("parameters")), end
 
 
+def read_list(text: str, start: int) -> tuple[list[Any], int] | ParseFailure:
+    """The strict JSON list that begins at `start` and where it ends, or what is wrong with it."""
+    try:
+        return _decode(text, start, MAX_DEPTH + 1)
+    except _Refused as refused:
+        return refused.failure
+
+
 def _call(tool: Any, arguments: Any = None) -> Call:
     if not isinstance(tool, str) or not _NAME.fullmatch(tool):
         raise _Refused(f"The tool must be one word without < or >, not {str(tool)[:20]!r}.")
@@ -191,8 +199,8 @@ def _call(tool: Any, arguments: Any = None) -> Call:
     return Call(tool, arguments or {})
 
 
-def _decode(text: str, start: int, max_depth: int) -> tuple[dict[str, Any], int]:
-    """The strict JSON object at `start` and where it ends: a real decode, so strings are safe."""
+def _decode(text: str, start: int, max_depth: int) -> tuple[Any, int]:
+    """The strict JSON value at `start` and where it ends: a real decode, so strings are safe."""
     piece = text[start : _extent(text, start, max_depth)]
     try:
         found, length = _DECODER.raw_decode(piece)
@@ -252,6 +260,7 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _dump(value: dict[str, Any]) -> str:
+def dump(value: Any) -> str:
+    """The value as JSON that always encodes as UTF-8."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentrl_lab.config import choice
 from agentrl_lab.world.desk import QUERY_TICKET, REPLY, STANDARD_TOOLS, UPDATE_TICKET, Store, Tool
 from agentrl_lab.world.tasks import Task
 
@@ -36,10 +37,6 @@ def _assign(store: Store, *, ticket_id: str) -> dict[str, Any]:
 
 ASSIGN_TICKET = Tool("assign_ticket", "give a ticket to a colleague", QUERY_TICKET.schema, _assign)
 """A tool that training never shows. It stands first in the list: all numbers move by one."""
-
-
-def _standard(task: Task) -> tuple[Tool, ...]:
-    return STANDARD_TOOLS
 
 
 def _paired(task: Task, *, held_out: bool) -> tuple[Tool, ...]:
@@ -69,7 +66,7 @@ def _moved(task: Task) -> tuple[Tool, ...]:
 
 
 TOOLSETS: Mapping[str, Callable[[Task], tuple[Tool, ...]]] = {
-    "standard": _standard,
+    "standard": lambda task: task.tools,
     "varied": lambda task: _paired(task, held_out=False),
     "recombined": lambda task: _paired(task, held_out=True),
     "new_words": _new_words,
@@ -79,5 +76,10 @@ TOOLSETS: Mapping[str, Callable[[Task], tuple[Tool, ...]]] = {
 
 
 def with_tools(task: Task, toolset: str) -> Task:
-    """The task, worked with the tools of a toolset."""
+    """The task, worked with the tools of a toolset; "standard" leaves it its own.
+
+    Raises:
+        ValueError: there is no such toolset; the nearest name is offered.
+    """
+    choice("tools", toolset, TOOLSETS)
     return replace(task, tools=TOOLSETS[toolset](task))

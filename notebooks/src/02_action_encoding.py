@@ -17,7 +17,7 @@
 #
 # *You will learn* to write one call in three ways and to say what each costs; to read text from a
 # policy strictly, and to answer a bad one with a hint instead of a crash; to see what an invalid
-# action costs; to measure which encoding lives through a change of the tools.
+# action costs; to see what a change of the tools does to names, and what to numbers.
 #
 # *Before this*: 00 (what the task is). *Runtime*: about a minute on 2 CPU cores.
 #
@@ -62,6 +62,8 @@ print(f"profile {PROFILE}: {len(TASKS)} validation tasks with each set of tools"
 # **json** write the names out.
 
 # %% tags=["nbval-check-output"]
+for number, tool in enumerate(en.TOOLS):
+    print(f"{number}  {tool.name}({', '.join(tool.schema['properties'])})")
 call = Call("update_ticket", {"ticket_id": "S1001", "new_status": "closed"})
 written = {name: codec_of(name, en.TOOLS).render(call) for name in en.ENCODINGS}
 for name, text in written.items():
@@ -100,7 +102,7 @@ print(calls.reveal(" and ".join(good)))
 
 # %% [markdown]
 # Type into the line, then press Enter. All three parsers read it. Try to break them: a missing
-# brace, `NaN`, two calls, a tool called `close_ticket`, the number 7, Chinese quotes “ ”.
+# brace, `NaN`, two calls, a tool called `close_ticket`, `7 []`, Chinese quotes “ ”.
 
 # %% tags=["nbval-ignore-output"]
 playground = widgets.explore(en.readings, text=FIVE["A"])
@@ -162,7 +164,7 @@ def read(text):
     try:
         decoder = json.JSONDecoder(parse_constant=refuse)
         arguments, end = decoder.raw_decode(text, opener.end())
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     rest = text[end:]
     if not isinstance(arguments, dict) or not rest.startswith("</function>"):
@@ -173,13 +175,21 @@ def read(text):
 # %% [markdown]
 # ## 3 · What does an invalid action cost?
 #
-# An invalid action takes one of six turns and changes nothing; three in a row end the episode. What
-# it costs beyond that is up to the reward. Here a ticket is closed as it should be, after 0 to 3
-# invalid actions on the way. `shaped` is the reward that the workbook trains with.
+# An invalid action takes one of six turns and changes nothing; three in a row end the episode
+# ("three strikes"). What it costs beyond that is up to the reward. The workbook has four:
+#
+# | reward | pays |
+# |---|---|
+# | `printed` | 1 if the desk is right and a reply was sent; it never reads the reply |
+# | `outcome` | 1 if the desk and the reply are right |
+# | `process` | the same, and up to 0.35 for useful calls and a clear reply |
+# | `shaped` | the same as `outcome`, and small sums for how it was done; training uses it |
+#
+# Below, a ticket is closed as it should be, after 0 to 3 invalid actions on the way.
 
 # %% tags=["nbval-ignore-output"]
 dearest = widgets.Prediction(
-    "Under how many of the four rewards does an invalid action cost something?",
+    "Under how many of the four does an invalid action lower the pay of a finished task?",
     options=[0, 1, 2, 3, 4],
 )
 dearest
@@ -198,11 +208,13 @@ for name in en.PRESETS:
 
 # %% [markdown]
 # Under `printed`, `outcome` and `process` a stammering success is worth as much as a clean one.
-# Under `shaped` each invalid action lowers the **ceiling** of the episode by a tenth: after three
-# of them the best that can still be reached is 0.70, whatever follows. The chapter's sentence
-# that many invalid actions lower the highest reward is a choice, and only one of the four rewards
-# makes it. Giving up early costs more than any of this; notebook 09 is about the case when it
-# does not.
+# (`process` is above 1 because of its bonuses.) Under `shaped` each invalid action lowers the
+# **ceiling** of the episode, which is 1 without any, by a tenth: after three of them the best that
+# can still be reached is 0.70, whatever follows. The first one costs more, since the 0.08 for a
+# quick and clean success lie above the ceiling. The chapter (the practitioner's text on agentic RL
+# that this workbook puts to the test) says that many invalid actions lower the highest reward.
+# That is a choice, and one of the four rewards makes it. Three strikes cost more than any of this.
+# Notebook 09 is about the case when they do not.
 #
 # ## 4 · And when the tools change?
 #
@@ -225,6 +237,8 @@ played = {"as trained": en.play_with(policy, "standard", TASKS)}
 played |= {name: en.play_with(policy, tools, TASKS) for name, tools in CHANGES.items()}
 success = {name: seen.success for name, seen in played.items()}
 print(hardest.reveal(min(CHANGES, key=lambda name: success[name].value)))
+for name, result in played.items():
+    print(f"{name:<11} share of invalid actions {result.invalid_rate:.2f}")
 widgets.show(plots.ranges({"tiny-trained": success}, "success (share of tasks)"))
 
 # %% [markdown]
@@ -245,18 +259,38 @@ watched = widgets.explore(
 )
 watched
 
+# %% tags=["nbval-ignore-output"]
+env = EnvConfig(tools="one_more")
+more = converse(policy, TASKS, env, SamplingConfig(), Split.VALIDATION)
+failed = [c.trajectory for c in more if not c.trajectory.outcome.success]
+asked = [make_task(Split.VALIDATION, 0, t.index).ticket_id for t in failed]
+wrote = [t.stages[0].call.arguments["ticket_id"] for t in failed]
+other = sum(a != w for a, w in zip(asked, wrote, strict=True))
+print(f"one more: {len(failed)} failed, {other} looked at another ticket at once")
+print("asked", ", ".join(asked[:5]), "- looked at", ", ".join(wrote[:5]))
+
 # %% [markdown]
-# - **One more, and moved**: the names in its calls still mean what they meant. It may be put off a
-#   little by a prompt that looks different; it is not understood differently.
+# - **Moved**: nothing happens. The names in its calls say which value is which.
+# - **One more**: no call is misunderstood, and yet a fifth of the tasks fails. The policy copies
+#   the number of the ticket wrongly, mostly in the last digit, and then reports faithfully on a
+#   ticket that nobody asked for. Everything behind the longer list stands some places further on
+#   than it ever did in training. That this is the reason is our guess; it was not tested.
 # - **New words**: it writes the old names, and gets `unknown_tool` with the list of tools as a
-#   hint, three times, to the end. The list stood in its prompt all along. A policy that has seen
-#   one list has no reason to read it.
+#   hint, three times, to the end (move the panel to see it). The new names stood in its prompt all
+#   along. A policy that has seen one list has had no reason to look a name up in it.
 #
 # ## 5 · And a policy that writes numbers?
 #
-# `tiny-id` is `tiny-base` (the fluent, wrong one of notebook 00) retold in numbers. It was not
-# trained further, so look at its first action only: it should look the ticket up. What does the
-# desk understand?
+# `tiny-id` has imitated the same demonstrations as `tiny-base` (the fluent, wrong one of notebook
+# 00), written in numbers. PPO has not trained it, so look at its first action only: it should look
+# the ticket up. Then one more tool stands in front of the list.
+
+# %% tags=["nbval-ignore-output"]
+understood = widgets.Prediction(
+    "What will its first message be, with one more tool in the list?",
+    ["the same query", "an invalid action", "a call of another tool"],
+)
+understood
 
 # %% tags=["nbval-ignore-output"]
 counting = load_policy("tiny-id")
@@ -274,6 +308,9 @@ for name, tools in {"as trained": "standard", "one more": "one_more"}.items():
     text, meaning = first_action(tools)
     print(f"{name:<11} {text:<12} {meaning}")
 shifted = "assign_ticket" in meaning
+kinds = {"✘": "an invalid action", "✔ query": "the same query"}
+kind = next((kind for mark, kind in kinds.items() if meaning.startswith(mark)), "")
+print(understood.reveal(kind or "a call of another tool"))
 
 # %% [markdown]
 # The text is the same, and so is the policy. But the list has one more tool in front, and number 0
@@ -285,7 +322,7 @@ shifted = "assign_ticket" in meaning
 # which old numbered messages change their meaning? `before` and `after` map each tool's name to the
 # list of its arguments; numbers go by the names in order of the alphabet, values by place.
 # `still_means(tool, before, after)` is True if a message that called `tool` before still does, with
-# every value where it was.
+# every value where it was. A tool with an argument more or less counts as changed.
 
 
 # %% tags=["exercise"]

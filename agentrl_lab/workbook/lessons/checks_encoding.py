@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -40,6 +41,7 @@ ATTACKS = (
     Attack("", None, "nothing was written"),
     Attack("Please wait, I will look into S1001.", None, "prose is no call"),
     Attack(f"Let me look.\n{QUERY}", FOUND, "prose around a call is allowed"),
+    Attack(f"{QUERY} Thanks.", FOUND, "prose around a call is allowed, behind it as well"),
     Attack(
         _written("reply", '{"content": "a } in a string"}'),
         _call("reply", content="a } in a string"),
@@ -74,7 +76,6 @@ ATTACKS = (
         "this is Python, not JSON",
     ),
     Attack(QUERY.replace("S1001", "S1001\n"), None, "a raw line break in a string is not JSON"),
-    Attack(_written("a", '{"a":' * 5000 + "1" + "}" * 5000), None, "this is nested too deep"),
 )  # fmt: skip
 
 
@@ -110,6 +111,7 @@ DESK: Tools = {
 }
 BEHIND = DESK | {"write_note": ["ticket_id", "note"]}
 BETWEEN = {"refund": ["ticket_id"]} | DESK
+REPLACED = {"ask": ["ticket_id"]} | {n: p for n, p in DESK.items() if n != "query_ticket"}
 MOVED = DESK | {"update_ticket": ["new_status", "ticket_id"]}
 LONGER = DESK | {"reply": ["content", "language"]}
 GONE = {name: places for name, places in DESK.items() if name != "query_ticket"}
@@ -122,6 +124,7 @@ CHANGES: Sequence[tuple[str, Tools, str]] = (
     ("the arguments of update_ticket swapped", MOVED, "values are told apart by their place"),
     ("one more argument for reply", LONGER, "the message has no value for the new place"),
     ("query_ticket taken away", GONE, "a tool that is gone cannot be meant"),
+    ("ask in place of query_ticket", REPLACED, "the numbers of the others are what they were"),
 )  # fmt: skip
 
 
@@ -129,7 +132,7 @@ def check_numbers(still_means: StillMeans) -> Verdict:
     """Exercise 2.2: still_means(tool, before, after) for tools by number, values by place."""
     for change, after, mistake in CHANGES:
         for tool in DESK:
-            before, kept = dict(DESK), dict(after)
+            before, kept = copy.deepcopy((DESK, after))
             got = still_means(tool, before, kept)
             if (before, kept) != (DESK, after):
                 raise Wrong("it changed the tools that it was given")

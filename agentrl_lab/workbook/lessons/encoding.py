@@ -26,7 +26,7 @@ from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.id_codec import codec_of
 from agentrl_lab.world.parser import one_call
 from agentrl_lab.world.rewards import PRESETS
-from agentrl_lab.world.tasks import make_task
+from agentrl_lab.world.tasks import Task, make_task
 
 ENCODINGS = ("function", "json", "id")
 TOOLS = tuple(sorted(STANDARD_TOOLS, key=lambda tool: tool.name))
@@ -94,7 +94,7 @@ def paid_for_three_strikes(reward: str) -> float:
     return env.score.total
 
 
-def _paid_ticket() -> object:
+def _paid_ticket() -> Task:
     tasks = (make_task(Split.TRAIN, 0, index) for index in range(100))
     return next(task for task in tasks if task.kind is TaskKind.CLOSE_PAID)
 
@@ -174,7 +174,7 @@ def above_half(rows: Rows, arm: str, change: str) -> Mean:
 
 
 def _success(rows: Rows, arm: str, change: str) -> list[float]:
-    own = [row for row in rows if row["arm"] == arm]
+    own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: row["seed"])
     if change == "as trained":
         return [row["test_success"] for row in own]
     return [row["elsewhere"][change]["success"] for row in own]
