@@ -50,6 +50,12 @@ def broken_gae(**fault):
     return answer
 
 
+def starts_at_the_last_token(rewards, values, is_action, bootstrap, *, gamma, gae_lambda):
+    """Right where the row ends with an action."""
+    end = bootstrap if is_action[-1] else 0.0
+    return right_gae(rewards, values, is_action, end, gamma=gamma, gae_lambda=gae_lambda)
+
+
 def fills_tools(rewards, values, is_action, bootstrap, **how):
     found = right_gae(rewards, values, is_action, bootstrap, **how)
     return [x if m else 0.3 for x, m in zip(found, is_action, strict=True)]
@@ -85,6 +91,12 @@ def loss(pick=torch.min, mean=lambda gain, mask: gain[mask].mean(), sign=-1.0, b
         return sign * mean(pick(ratio * advantage, clipped * advantage), mask)
 
     return answer
+
+
+def half_detached(logprob, logprob_old, advantage, mask, clip_ratio):
+    ratio = (logprob - logprob_old).exp()
+    clipped = ratio.clamp(1 - clip_ratio, 1 + clip_ratio)
+    return -torch.min(ratio.detach() * advantage, clipped * advantage)[mask].mean()
 
 
 # 4.3
@@ -156,6 +168,8 @@ NO_CRITIC = (("value_loss(value, old", "value_loss(value.detach(), old"),)
 NO_BASELINE = (("raw = gae(batch.reward_BT, old", "raw = gae(batch.reward_BT, 0 * old"),
                ("raw + old", "raw"))  # fmt: skip
 NEVER_ZEROED = (("        optimizer.zero_grad()\n", ""),)
+STEP = "        optimizer.step()\n"
+ZEROED_AFTER = (*NEVER_ZEROED, (STEP, STEP + "        optimizer.zero_grad()\n"))
 OVER_PADDING = (("clip_ratio=CLIP)", "clip_ratio=CLIP, count=mask.numel())"),)
 OPEN_ENTROPY = (("masked_mean(token_entropy(logits), mask)", "token_entropy(logits).mean()"),)
 OPEN_KL = (("kl = masked_mean(batch.logprob_old_BT - logprob, mask)",
@@ -168,7 +182,7 @@ NO_RETURN = (("    return {", "    said = {"),)
 RIGHT = {
     checks_ppo.check_gae: (right_gae, another_right_gae),
     checks_ppo.check_clipped_loss: (right_loss, another_right_loss),
-    checks_ppo.check_update: (right_update, another_right_update),
+    checks_ppo.check_update: (right_update, another_right_update, changed(*ZEROED_AFTER)),
 }
 WRONG = [
     (checks_ppo.check_gae, broken_gae(end=0.0), "is `bootstrap`, not 0"),
@@ -177,6 +191,7 @@ WRONG = [
     (checks_ppo.check_gae, broken_gae(gae_lambda=1.0), "lambda is missing"),
     (checks_ppo.check_gae, broken_gae(gae_lambda=0.0), "delta alone"),
     (checks_ppo.check_gae, broken_gae(gae_lambda=1.0, no_value=True), "never subtracted"),
+    (checks_ppo.check_gae, starts_at_the_last_token, "is `bootstrap`, not 0"),
     (checks_ppo.check_gae, decays_by_lambda, "gamma is missing in the decay"),
     (checks_ppo.check_gae, fills_tools, "on tool tokens the advantage must be 0"),
     (checks_ppo.check_gae, lambda *a, **k: None, "one number per token"),
@@ -190,6 +205,8 @@ WRONG = [
     (checks_ppo.check_clipped_loss, loss(mean=lambda g, m: (g * m).mean()), "by all tokens"),
     (checks_ppo.check_clipped_loss, loss(mean=lambda g, m: g[m].sum()), "a sum"),
     (checks_ppo.check_clipped_loss, lambda *a: right_loss(*a).detach(), "no gradient flows"),
+    (checks_ppo.check_clipped_loss, lambda *a: right_loss(*a[:4], 0.2), "use the argument"),
+    (checks_ppo.check_clipped_loss, half_detached, "some part of the ratio is detached"),
     (checks_ppo.check_clipped_loss, lambda *a: -1.0, "one number as a tensor"),
     (checks_ppo.check_clipped_loss, lambda *a: right_loss(*a) + 9, "expected"),
     (checks_ppo.check_update, printed_update.printed_update, "policy gradient of the first epoch"),

@@ -48,7 +48,7 @@ from agentrl_lab.workbook.lessons import observing as ob
 from agentrl_lab.workbook.lessons import observing_pages as pages
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world import chapter
-from agentrl_lab.world.information import value_of_information
+from agentrl_lab.world.information import hide, value_of_information
 from agentrl_lab.world.plans import best_plan
 from agentrl_lab.world.rewards import preset
 from agentrl_lab.world.tasks import make_task
@@ -116,7 +116,8 @@ two = cutting.as_json({name: ticket[name] for name in ("status", "paid")})
 print(f"{two} alone: {count(two)} tokens")
 
 # %% [markdown]
-# The chapter cuts every answer to a budget: at most 200 tokens, for a model much larger than ours.
+# The chapter (a practitioner's text on agentic RL that this workbook puts to the test) cuts every
+# answer to a budget: at most 200 tokens, for a model much larger than ours.
 # We allow 48. Two blunt ways to cut keep the start of the text, or its end. The careful way is **by
 # field**: field names, status values and errors come first, other values are given up in an order
 # of importance, and their names stay, under `more`.
@@ -147,6 +148,8 @@ sent, by_name = ORDERS
 for budget, order in ((48, sent), (48, by_name), (200, by_name), (32, sent)):
     print(f"{budget} tokens, fields {order}")
     print("  " + what_survives(budget, order).sentence)
+for budget in (48, 32):
+    print(f"by field, {budget}: {cutting.by_field(ticket, budget, count)}")
 
 # %% [markdown]
 # The cell above makes four such moves in Python; `survivors.set(budget=32)` moves the slider.
@@ -157,10 +160,11 @@ for budget, order in ((48, sent), (48, by_name), (200, by_name), (32, sent)):
 # - **48, sorted by name.** The column *by field* is as before. The start now loses `status` and
 #   `paid`, and has lost them at 200 as well, for the long history stands in front; the end, useless
 #   before, keeps both. So a blunt cut is not good or bad; it is lucky with the order or not.
-# - **32, as the API sends them.** Here the id and the names of the rest take more than there is.
-#   Our summary gives the names up then, and keeps the values that decide. (An earlier form of it
-#   kept nothing but the id at 32; nobody had looked.) A rule that is right at 48 may be wrong at
-#   32: look at what survives before you believe a rule, ours too. Exercise 1.1 asks for yours.
+# - **32, as the API sends them.** Here the five values and the names of the rest together take more
+#   than there is. Our summary gives the names up then, and keeps the values that decide: see the
+#   last two lines. (An earlier form of it kept nothing but the id at 32; nobody had looked.) A rule
+#   that is right at 48 may be wrong at 32: look at what survives before you believe a rule, ours
+#   too. Exercise 1.1 asks for yours.
 #
 # ## 3 · What does it cost the policy?
 #
@@ -252,7 +256,7 @@ for name in ("as trained", *BLOCKS):
 #
 # **Order mattered.** Every token is there when the tools stand behind the request, and success
 # falls all the same. The chapter warns that the model may forget its tools then. Ours does not:
-# nearly all its calls stay valid. It decides worse; why, these numbers do not say.
+# look at the invalid actions printed above. It decides worse; why, these numbers do not say.
 #
 # **The line "steps left" mattered most of the four**, though no task needs it: nothing in the right
 # answer depends on a count of steps. And **more room made it worse**: at 200 tokens the policy is
@@ -283,11 +287,17 @@ for each in (make_task(Split.TRAIN, 0, n) for n in range(2000)):
     right[state].add(each.expected)
 several = sum(len(answers) > 1 for answers in right.values())
 print(f"2000 tasks: {len(right)} different states of wish, status and payment,")
-print(f"and in {several} of these the right answer is not always the same")
+print(
+    f"in {len(right) - several} of them one answer is right whatever the other fields say"
+)
+both = best_plan(
+    outcome, max_turns=3, show=lambda saw: hide("paid")(hide("status")(saw))
+)
+print(f"without status and paid {both.value:+.2f}")
 
 # %% [markdown]
-# The two fields are worth a good part of the whole return. The query is worth more than both
-# together: the rest is the worth of the error that says that there is no such ticket. The other
+# The two fields are worth a good part of the whole return, and together more than either. The
+# query is worth more still: it also tells that there is no such ticket. The other
 # nine fields are worth nothing at this desk: wish, status and payment fix the right answer in each
 # of 2000 tasks. Most of the tokens of the raw answer were spent on them.
 #
@@ -312,8 +322,8 @@ widgets.show(plots.ranges(points, "success (share of tasks)"))
 # - **Start kept at 48, by field at 24 and at 200**: the best policy would solve everything. Nothing
 #   that matters is lost. The form is new to ours; training on it has all it needs.
 # - **End kept at 48, by field at 8**: even the best policy fails at nearly half. The information
-#   is gone, and no training brings it back. With the end kept, ours comes near that limit: it loses
-#   what any policy would lose.
+#   is gone, and no training brings it back. With the end kept, ours comes near that limit. By field
+#   at 8 it stays far below: there, both failures meet.
 #
 # ## 5 · When is looking worth nothing?
 #

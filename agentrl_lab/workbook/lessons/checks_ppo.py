@@ -41,9 +41,11 @@ def check_gae(my_gae: Callable[..., Sequence[float]]) -> Verdict:
     """Exercise 4.1: my_gae(rewards, values, is_action, bootstrap, *, gamma, gae_lambda) -> list."""
     row = ([0.0, 1.0, 9.0, 9.0, 0.5, 1.0], [0.2, 0.4, 7.0, 7.0, 0.1, 0.6], [1, 1, 0, 0, 1, 1])
     plain = ([0.0, 0.0, 1.0], [0.2, 0.4, 0.6], [1, 1, 1])
+    cut = ([9.0, 0.0, 1.0, 9.0], [7.0, 0.2, 0.4, 7.0], [0, 1, 1, 0])
     how = {"gamma": 0.9, "gae_lambda": 0.5}
     for case, bootstrap, name in ((plain, 0.0, "three actions"), (plain, 0.8, "a truncated row"),
-                                  (row, 0.0, "two tool tokens in the middle")):  # fmt: skip
+                                  (row, 0.0, "two tool tokens in the middle"),
+                                  (cut, 0.8, "a row cut after a tool token")):  # fmt: skip
         got = my_gae(*map(list, case), bootstrap, **how)
         if got is None or len(got) != len(case[0]):
             raise Wrong(f"return one number per token ({len(case[0])} of them), got {got!r}")
@@ -136,7 +138,22 @@ def check_clipped_loss(my_loss: Callable[..., Tensor]) -> Verdict:
     _named(got.detach(), -gain[mask].sum() / count, mistakes)
     if not got.requires_grad:
         raise Wrong("right number, but no gradient flows: do not detach logprob")
+    wanted_M, got_M = (
+        torch.autograd.grad(loss, new)[0] for loss in (losses_of(new, old, advantage, mask), got)
+    )
+    if not torch.allclose(wanted_M, got_M, atol=1e-6):
+        raise Wrong("right number, wrong gradient: some part of the ratio is detached")
+    narrow = my_loss(new, old, advantage, mask, 0.1)
+    if not torch.isclose(narrow, losses_of(new, old, advantage, mask, 0.1), atol=1e-5):
+        raise Wrong("right for clip_ratio 0.2, wrong for 0.1: use the argument")
     return Verdict(True, "clipped where it pays to go further, and only there")
+
+
+def losses_of(
+    new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, clip_ratio: float = 0.2
+) -> Tensor:
+    """The package's loss."""
+    return losses.policy_loss(new, old, advantage, mask, clip_ratio=clip_ratio)
 
 
 def _named(got: Tensor, wanted: Tensor, mistakes: dict[str, Tensor]) -> None:
@@ -175,7 +192,8 @@ def _probe(my_update: Update) -> None:
         raise Wrong("the value head does not move: its prediction is made without gradient")
     if not _uses_the_value(my_update, moved):
         raise Wrong("the advantage never uses the value: it must be GAE, not the return")
-    if not _same(_moves(my_update, model, batch, epochs=1, left_over=1.0)[0], moved):
+    keeps = not _same(_moves(my_update, model, batch, epochs=1, left_over=1.0)[0], moved)
+    if keeps and not said.pop("left clean"):
         raise Wrong("gradients are never zeroed: what was left from before moves the weights")
     wide, said_wide = _moves(my_update, model, padded(batch), epochs=1)
     if not _same(wide, moved):
@@ -196,7 +214,7 @@ def _against_the_recipe(my_update: Update) -> None:
         raise Wrong(f"after two epochs the weights differ from the right ones by up to "
                     f"{max(float((moved[n] - wanted[n]).abs().max()) for n in moved):.4f}: is GAE "
                     "per turn, whitened over action tokens, and computed once?")  # fmt: skip
-    for name, number in right.items():
+    for name, number in ((name, right[name]) for name in ("kl", "entropy")):
         if not math.isclose(said[name], number, abs_tol=1e-4):
             raise Wrong(f"{name} is {said[name]:.4f}, over action tokens it is {number:.4f}")
 
@@ -214,7 +232,9 @@ def _moves(
     if not isinstance(said, dict) or said.keys() < {"kl", "entropy"}:
         raise Wrong(f'return {{"kl": ..., "entropy": ...}}, got {said!r}')
     before = model.state_dict()
-    return {n: x - before[n] for n, x in copy.state_dict().items()}, said
+    clean = all(p.grad is None or not p.grad.any() for p in copy.parameters())
+    moved = {n: x - before[n] for n, x in copy.state_dict().items()}
+    return moved, {**said, "left clean": clean}
 
 
 def _right(recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, float]]:
