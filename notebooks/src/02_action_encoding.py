@@ -19,7 +19,7 @@
 # policy strictly, and to answer a bad one with a hint instead of a crash; to see what an invalid
 # action costs; to see what a change of the tools does to names, and what to numbers.
 #
-# *Before this*: 00 (what the task is). *Runtime*: about a minute on 2 CPU cores.
+# *Before this*: 00 (what the task is). *Runtime*: about half a minute on 2 CPU cores.
 #
 # ```
 #   policy ──► text ──► parser ──► desk ──► answer ──► next prompt

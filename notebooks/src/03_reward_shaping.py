@@ -415,30 +415,59 @@ def by_seed(arm, figure):
     return [figure(row) for row in ROWS if row["arm"] == arm]
 
 
-def compare(what, figure, first, second):
+def compare(what, first, second, figure):
     found = paired(by_seed(first, figure), by_seed(second, figure))
     interval = f"95%: {found.low:+.2f} to {found.high:+.2f}"
     print(f"{what}, {first} minus {second}: {found.mean:+.2f} ({interval})")
     return found
 
 
-def to_reach(row):
-    return episodes_to(row, 0.9)
+def verdict(confirmed, refuted):
+    return "confirmed" if confirmed else "refuted" if refuted else "inconclusive"
 
 
-def success(row):
-    return row["test_success"]
-
-
-needed = compare("episodes to 0.9", to_reach, "shaped", "outcome")
-gained = compare("test success", success, "shaped", "process")
-for arm in ("printed", "outcome", "process", "shaped"):
+needed = compare(
+    "episodes to 0.9", "shaped", "outcome", lambda row: episodes_to(row, 0.9)
+)
+gained = compare("test success", "shaped", "process", lambda row: row["test_success"])
+alone = sum(by_seed("outcome", lambda row: episodes_to(row, 0.9))) / 10
+print(f"outcome alone needs {alone:.0f} episodes on average")
+honest = {}
+for arm in PRESETS:
     most = Counter(by_seed(arm, lambda row: next(iter(row["strategies"]))))
+    honest[arm] = most["honest"]
     told = ", ".join(f"{name} {seeds}" for name, seeds in most.most_common())
-    print(f"{arm:<8} most frequent strategy, by seeds: {told}")
+    paid = sum(by_seed(arm, lambda row: row["curve"]["reward_per_episode"][-1])) / 10
+    print(f"{arm:<8} reward at the end {paid:.2f}; most frequent, by seeds: {told}")
+
+# %% tags=["nbval-check-output"]
+tenth = alone / 10
+print("D1:", verdict(needed.high < 0 and -needed.mean >= tenth, needed.low > -tenth))
+print("D2 against D4:", verdict(gained.low > 0, gained.high < 0.05))
+paying = min(honest[arm] for arm in ("outcome", "process", "shaped"))
+foreseen = paying >= 8 and 10 - honest["printed"] >= 8
+print("the audit foresees:", verdict(foreseen, not foreseen))
 
 # %% [markdown]
-# READING
+# Three claims, and by the rule that was written first none of them stands:
+#
+# - **D1, the outcome alone gives hardly any signal: refuted here.** The outcome alone gets there
+#   as fast as the shaped reward, on every seed. In a pair both runs draw the same noise, and the
+#   small sums of `shaped` hardly change a push. Our episodes have two or three turns, and the
+#   untrained policy solves a quarter of them by itself: the end is signal enough. Longer tasks
+#   may differ; this does not say so.
+# - **Process rewards spoil the policy: refuted.** They break the tenfold rule, and nothing
+#   lasting happens. Section 2 said why: honesty is still their best answer.
+# - **The audit foresees what training finds: refuted, by `printed`.** Under the three others,
+#   honesty is what is found, on all seeds. Under `printed` the search had found a way that pays
+#   0.025 more than honesty. Training found neither. On most seeds it looks, changes what is due,
+#   and then says whatever is at hand, for nobody reads the reply: look at the bar "unnamed". The
+#   reward rises to 0.91, as far as that of the honest runs, and success stops at a half or falls
+#   back to a fifth.
+#
+# So the audit tells what *pays*, not what is *learned*. Where two ways pay nearly the same,
+# training takes the one that lies near. Its use is the other direction: where honesty pays best by
+# a margin, nothing else was learned here.
 #
 # ## What to take along
 #
@@ -469,6 +498,7 @@ checks.final(
         )
         > 0,
         "the run went to its end": run.result is not None,
+        "forty recorded runs": len(ROWS) == 40,
         "the most frequent strategy is the one of the audit": not trained
         or found == audits[REWARD].best_is
         or REWARD == "printed",

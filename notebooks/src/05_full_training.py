@@ -211,7 +211,7 @@ def sabotage(trainer, row):
 
 
 small = {"episodes_per_update": 8, "minibatch_episodes": 8, "episodes": 24}
-small |= {"validation_tasks": 16, "test_tasks": 4, "policy": "tiny-trained"}
+small |= {"validation_tasks": 8, "test_tasks": 4, "policy": "tiny-trained"}
 broken = LiveRun(small, after_update=sabotage).train()
 for row in broken.rows:
     print(
