@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,19 @@ def test_offline_install_without_a_wheelhouse_says_what_to_do(tmp_path):
         ["make", "install-offline", *places], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode != 0 and "copy the one that `make wheelhouse` made" in done.stderr
+
+
+def test_tested_versions_take_every_python_that_the_readme_promises():
+    """Debian 12 has 3.11.2: a pin that wants a later patch release leaves its readers outside."""
+    pins, _ = read_pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    wants = {
+        canonicalize_name(found.name): found.metadata.get("Requires-Python")
+        for found in distributions()
+    }
+    late = {n: wants[n] for n in pins if not SpecifierSet(wants.get(n) or "").contains("3.11.0")}
+    assert not late
+
+
+def test_nothing_builds_a_grammar_of_urls_at_import():
+    pins, _ = read_pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    assert "rfc3987-syntax" not in pins  # jsonschema imports it wherever it is there: 2 s a kernel
