@@ -212,7 +212,7 @@ WRONG: list[tuple[checks.Check, Callable, str]] = [
     (own.check_summary, first_come, "wherever it stands in the answer"),
     (own.check_summary, counts_characters, "Do you count characters?"),
     (own.check_summary, ignores_the_budget, "over the budget"),
-    (own.check_summary, forgets_errors, "still something is missing"),
+    (own.check_summary, forgets_errors, "there is room for"),
     (own.check_summary, drops_what_fits, "still something is missing"),
     (own.check_summary, all_or_only_what_must_be, "there is room for"),
     (own.check_neutral, everything_between, "the words around the marker"),

@@ -127,7 +127,7 @@ def test_what_has_no_place_is_refused(call):
 
 def test_codec_by_name():
     assert codec_of("id", STANDARD_TOOLS) == THREE
-    with pytest.raises(ValueError, match="did you mean 'id'"):
+    with pytest.raises(ValueError, match="codec 'ID' is not known"):
         codec_of("ID", STANDARD_TOOLS)
     assert all(codec_of(name, STANDARD_TOOLS) is codec for name, codec in CODECS.items())
     assert THREE.parse("x" * (MAX_CHARACTERS + 1)).calls == ()

@@ -287,9 +287,7 @@ for each in (make_task(Split.TRAIN, 0, n) for n in range(2000)):
     right[state].add(each.expected)
 several = sum(len(answers) > 1 for answers in right.values())
 print(f"2000 tasks: {len(right)} different states of wish, status and payment,")
-print(
-    f"in {len(right) - several} of them one answer is right whatever the other fields say"
-)
+print(f"in {len(right) - several} of them one answer is right, whatever else is there")
 both = best_plan(
     outcome, max_turns=3, show=lambda saw: hide("paid")(hide("status")(saw))
 )

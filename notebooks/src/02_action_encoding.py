@@ -189,7 +189,7 @@ def read(text):
 
 # %% tags=["nbval-ignore-output"]
 dearest = widgets.Prediction(
-    "Under how many of the four does an invalid action lower the pay of a finished task?",
+    "Under how many of the four does an invalid action lower the pay in the end?",
     options=[0, 1, 2, 3, 4],
 )
 dearest

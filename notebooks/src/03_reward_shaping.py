@@ -40,14 +40,8 @@ from agentrl_lab.learner.experiments import episodes_to, paired, read_results
 from agentrl_lab.workbook import plots, widgets
 from agentrl_lab.workbook.lessons import checks_reward as checks
 from agentrl_lab.workbook.lessons.rewarding import (
-    TURNS,
-    edited,
-    lies,
-    pay_picture,
-    pays,
-    strategies_picture,
-    with_potential,
-)
+    TURNS, edited, lies, pay_picture, pays, strategies_picture, with_potential,
+)  # fmt: skip
 from agentrl_lab.workbook.live import LiveRun
 from agentrl_lab.workbook.recording import record
 from agentrl_lab.world.chapter import (
@@ -422,10 +416,6 @@ def compare(what, first, second, figure):
     return found
 
 
-def verdict(confirmed, refuted):
-    return "confirmed" if confirmed else "refuted" if refuted else "inconclusive"
-
-
 needed = compare(
     "episodes to 0.9", "shaped", "outcome", lambda row: episodes_to(row, 0.9)
 )
@@ -440,7 +430,12 @@ for arm in PRESETS:
     paid = sum(by_seed(arm, lambda row: row["curve"]["reward_per_episode"][-1])) / 10
     print(f"{arm:<8} reward at the end {paid:.2f}; most frequent, by seeds: {told}")
 
+
 # %% tags=["nbval-check-output"]
+def verdict(confirmed, refuted):
+    return "confirmed" if confirmed else "refuted" if refuted else "inconclusive"
+
+
 tenth = alone / 10
 print("D1:", verdict(needed.high < 0 and -needed.mean >= tenth, needed.low > -tenth))
 print("D2 against D4:", verdict(gained.low > 0, gained.high < 0.05))

@@ -20,8 +20,8 @@
 # clip, entropy and KL by hand; to know what gamma and lambda change, and what they do not; to find
 # a fault in an update that no curve shows.
 #
-# *Words*: PPO is proximal policy optimization; GAE is generalized advantage estimation; the critic
-# is the head of the model that predicts values; `GLOSSARY.md` has the others.
+# *Words*: PPO, proximal policy optimization; GAE, generalized advantage estimation; critic, the
+# head that predicts values.
 #
 # *Before this*: 00 (what the task is). *Runtime*: about 85 seconds on 2 CPU cores.
 #
@@ -131,11 +131,10 @@ decision = furthest in ("reply", "update_ticket")
 print(guess.reveal("update or reply" if decision else furthest))
 
 # %% [markdown]
-# Hardly any token moved: of most the model is certain, and `1 - p` is 0. **The number for the
-# whole episode found the decision in it**: `update_ticket` or `reply`. The query, which both
-# episodes share, was pulled up by one and down by the other; it moved little, and not as that sum
-# says, for all tokens share the weights. A word of the good reply rose too, without
-# merit of its own: credit is spread over an episode, not aimed.
+# Hardly any token moved: of most the model is certain, and `1 - p` is 0. **The number for the whole
+# episode found the decision in it**: `update_ticket` or `reply`. The query, which both episodes
+# share, was pulled up by one and down by the other, and moved little. A word of the good reply rose
+# too, without merit of its own: credit is spread over an episode, not aimed.
 #
 # ## 2 · A baseline
 #
@@ -290,10 +289,9 @@ widgets.show(pictures.running_mean({step: found[step] for step in STARTS}, exact
 #
 # The last picture shows the price of lambda 1: the mean closes in on the truth, but slowly, and an
 # update has 64 episodes. A critic takes out what was to be expected, and a lambda below 1 leans on
-# it. At this desk, with two or three turns, little hangs on it: the spread at 0.95 is nearly that
-# of 1. In training the critic is neither exact nor 0 but half right, and a low lambda would take
-# over its mistakes; 0.95 is the chapter's choice (a practitioner's text that this workbook puts to
-# the test) and ours.
+# it. With two or three turns little hangs on that: the spread at 0.95 is nearly that of 1. A critic
+# in training is half right, and a low lambda would take over its mistakes; 0.95 is the choice of
+# the chapter (a practitioner's text that this workbook puts to the test), and ours.
 #
 # **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. To keep it short, gamma
 # and lambda count action tokens here; the package counts turns, as in section 3. `is_action` is 1
@@ -431,7 +429,7 @@ print(f"after the larger steps: exact {exact_far:.2f}, {means}")
 # %% [markdown]
 # The policy is certain nearly everywhere; its decisions sit on few tokens. Near by, all three agree
 # on average. k1 scatters most and is at times negative, which no KL is; k3 never is and scatters
-# less, so training logs it as `kl_old`. (k2 scatters even less, but is right only near by.) Far
+# less, so training logs it as `kl_old`. Far
 # away k1 still has the right mean and k2 is several times too large. And look back: before the last
 # of the larger steps the check saw a small KL. It prevents the next step, not the last.
 #
@@ -567,9 +565,8 @@ except RuntimeError as error:
 # **Exercise 4.3 · find and mend** (about 30 min). Same arguments, same result. Use `gae` (with
 # `turn_BT=batch.turn_BT`, constants from `toy_desk`), whiten over action tokens, take old numbers
 # from the batch, and let every mean run over action tokens. KL stays k1. The critic's target is the
-# raw advantage plus the old value. The batch has `token_BT`, `action_mask_BT`, `turn_BT`,
-# `reward_BT`, `logprob_old_BT`, `value_old_BT`, `bootstrap_B`; `whiten(raw, mask)` is in
-# `agentrl_lab.learner.advantages`, `policy_loss` in `losses`. Mend one fault at a time and run the
+# raw advantage plus the old value. `whiten(raw, mask)` is in `agentrl_lab.learner.advantages`,
+# `policy_loss` in `losses`. Mend one fault at a time and run the
 # check after each: it names the next.
 #
 # <details><summary>Hint</summary>
