@@ -34,13 +34,17 @@ REWARD: str = "process"  # of the live training: printed, outcome, process or sh
 
 # %%
 import random
-from collections import Counter
 
-from agentrl_lab.learner.experiments import episodes_to, paired, read_results
 from agentrl_lab.workbook import plots, widgets
 from agentrl_lab.workbook.lessons import checks_reward as checks
 from agentrl_lab.workbook.lessons.rewarding import (
-    TURNS, edited, lies, pay_picture, pays, strategies_picture, with_potential,
+    TURNS,
+    edited,
+    lies,
+    pay_picture,
+    pays,
+    strategies_picture,
+    with_potential,
 )  # fmt: skip
 from agentrl_lab.workbook.live import LiveRun
 from agentrl_lab.workbook.recording import record
@@ -392,6 +396,10 @@ if run.result:
 # count as what was written down before the first run:
 
 # %% tags=["nbval-check-output"]
+from collections import Counter
+
+from agentrl_lab.learner.experiments import episodes_to, paired, read_results
+
 study = read_results("reward_presets")
 ROWS = study["rows"]
 print(study["question"])

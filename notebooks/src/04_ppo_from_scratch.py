@@ -241,7 +241,7 @@ for t in [*places, *range(second.start, second.start + 4), T - 1]:
 # share is taken out; it pushes none of them.) The critic is exact, or says 0 like an untouched
 # value head.
 #
-# Before you move anything: without a critic, which lambda is right?
+# Guess first: without a critic, which lambda is right?
 
 # %% tags=["nbval-ignore-output"]
 played = credit.play(table, SPEC, 10 * EPISODES, SEED)
@@ -293,7 +293,7 @@ widgets.show(pictures.running_mean({step: found[step] for step in STARTS}, exact
 # in training is half right, and a low lambda would take over its mistakes; 0.95 is the choice of
 # the chapter (a practitioner's text that this workbook puts to the test), and ours.
 #
-# **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. To keep it short, gamma
+# **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. Gamma
 # and lambda count action tokens here; the package counts turns, as in section 3. `is_action` is 1
 # where the policy wrote; `bootstrap` is the value after the last action (0 at a true end). Return
 # one number per token, 0 where the policy did not write.
@@ -566,8 +566,8 @@ except RuntimeError as error:
 # `turn_BT=batch.turn_BT`, constants from `toy_desk`), whiten over action tokens, take old numbers
 # from the batch, and let every mean run over action tokens. KL stays k1. The critic's target is the
 # raw advantage plus the old value. `whiten(raw, mask)` is in `agentrl_lab.learner.advantages`,
-# `policy_loss` in `losses`. Mend one fault at a time and run the
-# check after each: it names the next.
+# `policy_loss` in `losses`. Mend one fault at a time:
+# the check names the next.
 #
 # <details><summary>Hint</summary>
 #
