@@ -284,6 +284,9 @@ PANELS = {
         [("answers", "Space")],
         [("neutralised", "Space")],
     ],
+    "02_action_encoding": [
+        [("new words", "Space"), ("one more", "Space")],
+    ],
     "03_reward_shaping": [
         [("outcome", "Space"), ("shaped", "Space")],
         [
@@ -315,7 +318,18 @@ def test_lesson_runs_to_its_end_and_each_panel_follows_the_keyboard(lesson):
             seconds = press(lesson, area, control, key)
             print(f"\n{lesson.name}, {name}: redrawn in {seconds:.2f} s")
         lesson.shot(moves[0][0].replace(" ", "-"))
+    if lesson.name == "02_action_encoding":
+        type_into_the_playground(lesson)
     lesson.check_clean()
+
+
+def type_into_the_playground(lesson):
+    line = lesson.page.locator(".widget-text input")
+    area = lesson.panel.locator(".jp-OutputArea-output").filter(has=line).last
+    area.locator(".widget-text input").fill('<function=reply>{"content": "<b>not closed')
+    area.locator(".widget-text input").press("Enter")
+    sync_api.expect(area.get_by_text("unfinished")).to_be_visible()
+    lesson.shot("playground")
 
 
 def control_named(
