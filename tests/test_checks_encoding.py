@@ -21,18 +21,15 @@ def refuse(constant):
 
 
 def right_reader(text):
-    opener = re.search(r"<function=([^<>\s]+)>", text)
-    if opener is None:
-        return None
+    """Cuts the text in pieces; a quoted opener is found by decoding, never by searching."""
+    name, _, rest = text.partition("<function=")[2].partition(">")
     try:
-        decoder = json.JSONDecoder(parse_constant=refuse)
-        arguments, end = decoder.raw_decode(text, opener.end())
+        arguments, end = json.JSONDecoder(parse_constant=refuse).raw_decode(rest)
     except ValueError:
         return None
-    rest = text[end:]
-    if not isinstance(arguments, dict) or not rest.startswith("</function>"):
-        return None
-    return None if "<function=" in rest else (opener[1], arguments)
+    ends, behind = rest[end:].startswith("</function>"), rest[end:]
+    fits = name.split() == [name] and isinstance(arguments, dict)
+    return (name, arguments) if fits and ends and "<function=" not in behind else None
 
 
 def the_package_reads(text):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl_lab.config import SamplingConfig
-from agentrl_lab.learner.policy import load_policy
 from agentrl_lab.workbook.lessons import encoding as en
 
 QUERY = '<function=query_ticket>{"ticket_id": "S1001"}</function>'
@@ -13,10 +11,10 @@ QUERY = '<function=query_ticket>{"ticket_id": "S1001"}</function>'
 
 def test_each_reader_reads_its_own_encoding():
     said = en.readings(QUERY).sentence
-    assert said.startswith("function: ✔ query_ticket(ticket_id = 'S1001'); json: ✘ no_call")
+    assert said.startswith('function: ✔ query_ticket(ticket_id = "S1001"); json: ✘ no_call')
     said = en.readings('{"tool": "query_ticket", "parameters": {"ticket_id": "S1001"}}').sentence
     assert "json: ✔ query_ticket" in said and "function: ✘ no_call" in said
-    assert "id: ✔ query_ticket(ticket_id = 'S1001')" in en.readings('0 ["S1001"]').sentence
+    assert 'id: ✔ query_ticket(ticket_id = "S1001")' in en.readings('0 ["S1001"]').sentence
 
 
 @pytest.mark.parametrize(
@@ -71,12 +69,3 @@ def test_falls_are_paired_by_seed_and_worked_by_hand():
     means = en.by_encoding(seen)
     assert list(means) == ["function", "id"] and list(means["id"]) == ["as trained", "x"]
     assert means["id"]["x"].value == pytest.approx(0.1)
-
-
-@pytest.mark.slow
-def test_a_policy_meets_other_tools():
-    policy = load_policy("tiny-trained")
-    home, renamed = (en.play_with(policy, tools, range(12)) for tools in ("standard", "new_words"))
-    assert home.success.value > 0.8 and home.invalid_rate < 0.1
-    assert renamed.success.value == 0.0 and renamed.invalid_rate > 0.9
-    assert SamplingConfig().action_tokens == 48

@@ -193,4 +193,4 @@ def test_tested_versions_take_every_python_that_the_readme_promises():
 
 def test_nothing_builds_a_grammar_of_urls_at_import():
     pins, _ = read_pins((ROOT / "constraints.txt").read_text(encoding="utf-8"))
-    assert "rfc3987-syntax" not in pins  # jsonschema imports it wherever it is there: 2 s a kernel
+    assert "rfc3987-syntax" not in pins  # jsonschema imports it wherever it is there

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -117,8 +118,9 @@ def test_changed_since_green_compares_with_the_last_green_run():
 
 def test_history_that_cannot_be_written_is_refused_beforehand(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match="cannot be written: "):
-        regression.check_writable(tmp_path / "file" / "h.jsonl")
+    path = tmp_path / "file" / "h.jsonl"
+    with pytest.raises(ValueError, match=re.escape(f"--history {path} cannot be written: ")):
+        regression.check_writable(path)
     regression.check_writable(tmp_path / "new" / "h.jsonl")
     regression.append_history(tmp_path / "new" / "h.jsonl", {"n": 1})
     assert regression.read_history(tmp_path / "new" / "h.jsonl") == [{"n": 1}]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import typing
 
 import pytest
 
 from agentrl_lab import config
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.records import InvalidKind
+from agentrl_lab.records import Call, InvalidKind
 from agentrl_lab.world import habits
 from agentrl_lab.world.desk import QUERY_TICKET, REPLY, STANDARD_TOOLS, UPDATE_TICKET
 from agentrl_lab.world.env import TicketEnv
@@ -115,9 +114,20 @@ def test_one_more_tool_stands_first():
     assert [tool["function"]["name"] for tool in env.tools] == [
         "assign_ticket", "query_ticket", "reply", "update_ticket"
     ]  # fmt: skip
-    ticket = env.task.ticket_id
-    observation, *_ = env.step(f'<function=assign_ticket>{{"ticket_id": "{ticket}"}}</function>')
-    assert '"accepted"' in observation or ticket not in env.task.tickets
+    for ticket, answer in ((next(iter(env.task.tickets)), "accepted"), ("S0000", "refused")):
+        call = f'<function=assign_ticket>{{"ticket_id": "{ticket}"}}</function>'
+        assert env.step(call)[0].startswith(f'{{"result":"{answer}"}}')
+
+
+@EACH
+def test_numbers_are_the_places_in_the_list_that_the_prompt_shows(toolset):
+    env = TicketEnv("train", 0, EnvConfig(codec="id", tools=toolset))
+    for index in range(20):
+        env.reset(options={"index": index})
+        shown = [tool["function"]["name"] for tool in env.tools]
+        assert [env.codec.render(Call(name)) for name in shown] == [
+            f"{place} []" for place in range(len(shown))
+        ]
 
 
 def test_moved_arguments_change_what_numbers_mean_and_not_what_names_mean():
@@ -130,6 +140,5 @@ def test_moved_arguments_change_what_numbers_mean_and_not_what_names_mean():
 
 def test_settings_know_the_toolsets():
     assert tuple(TOOLSETS) == config.TOOLSETS
-    assert typing.get_type_hints(EnvConfig)["tools"] is str
     with pytest.raises(ValueError, match="did you mean 'varied'"):
         EnvConfig(tools="varyed")

@@ -98,7 +98,7 @@ def play(name, tasks, temperature, codec="function"):
 )
 def test_starting_policy_is_fluent_and_wrong(name, codec):
     greedy, warm = (play(name, 200, temperature, codec) for temperature in (0.0, 0.7))
-    assert greedy.success.high <= 0.32
+    assert greedy.success.high <= 0.3
     assert warm.success.value <= 0.4
     assert greedy.fabrication.value > 0.5
     assert greedy.invalid_rate < 0.02

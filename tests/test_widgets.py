@@ -8,9 +8,9 @@ import ipywidgets
 import matplotlib.pyplot as plt
 import pytest
 
-from agentrl_lab.config import PPOConfig
+from agentrl_lab.config import EnvConfig, PPOConfig
 from agentrl_lab.records import Call
-from agentrl_lab.workbook import widgets
+from agentrl_lab.workbook import checks, widgets
 from agentrl_lab.workbook.desk_panel import DeskPanel, reward_picture
 from agentrl_lab.workbook.plots import Page, blank, figure_html
 from agentrl_lab.workbook.widgets import Prediction, Worker, explore
@@ -89,6 +89,16 @@ def test_an_unfit_control_is_refused_by_name(wanted):
     """WID-12: also a start outside the slider, which would be bent to fit in silence."""
     with pytest.raises(ValueError, match="control rate must be"):
         explore(say, rate=wanted)
+
+
+def test_a_line_of_text_redraws_and_takes_only_text():
+    panel = explore(lambda line: blank(f"read: {line}"), line="abc")
+    assert panel.picture.sentence == "read: abc"
+    assert panel.set(line="<b>").sentence == "read: <b>"
+    with pytest.raises(ValueError, match="line cannot be 3"):
+        panel.set(line=3)
+    checks.final({}, panels=[panel])
+    assert panel.picture.sentence == "read: <b>"  # as it was before the check moved it
 
 
 @pytest.mark.parametrize("drawn", [None, "text"])
@@ -230,6 +240,12 @@ def test_desk_is_worked_by_buttons_as_by_calls(desk):
 def test_desk_without_tasks_is_refused():
     with pytest.raises(ValueError, match="tasks must hold at least one"):
         DeskPanel(lambda: TicketEnv("train", 0), tasks=[])
+
+
+def test_desk_panel_refuses_tools_that_its_buttons_do_not_have():
+    renamed = EnvConfig(tools="new_words")
+    with pytest.raises(ValueError, match="the buttons are for query_ticket"):
+        DeskPanel(lambda: TicketEnv("train", 0, renamed), tasks=[0])
 
 
 def test_desk_after_the_end_waits_for_the_next_task(desk):

@@ -2,11 +2,13 @@
 
 import pytest
 
+from agentrl_lab.config import EnvConfig, TrainConfig
+from agentrl_lab.learner.rundir import RunDir
 from agentrl_lab.records import Call
 from agentrl_lab.workbook import playing, plots
 from agentrl_lab.workbook.doctoring import examine
 from agentrl_lab.workbook.report import table
-from agentrl_lab.workbook.training import next_folder
+from agentrl_lab.workbook.training import desk_of, next_folder
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.tasks import make_task
 
@@ -54,6 +56,19 @@ def test_verdict_says_how_a_reply_is_read_where_the_words_may_be_the_trouble(con
     env.reset(options={"index": index})
     env.play(env.codec.render(Call("reply", {"content": content})))
     assert ('"is closed" is read as' in playing.verdict(env)) is hinted
+
+
+def test_policy_of_a_run_meets_the_desk_that_it_was_trained_at(tmp_path, monkeypatch):
+    own = EnvConfig(codec="id", tools="moved")
+    run = RunDir.create(tmp_path / "run", TrainConfig(env=own))
+    (run.path / "policy").mkdir()
+    assert desk_of(str(run.path / "policy")) == own
+    monkeypatch.chdir(run.path / "policy")
+    assert desk_of(".") == own
+    # another folder, or a name, beside a config.json that is not a run's business
+    monkeypatch.chdir(run.path)
+    assert desk_of("tiny-base") == desk_of("checkpoints") == EnvConfig()
+    run.release()
 
 
 def test_drawing_leaves_no_open_figure():

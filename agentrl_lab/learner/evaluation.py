@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import comb, sqrt
+from math import comb
 from typing import Any
 
-from scipy.special import ndtri
+from scipy.stats import binomtest
 
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
@@ -28,9 +28,7 @@ class Rate:
 
 
 def rate(hits: int, n: int) -> Rate:
-    """hits / n = p and its 95% interval.
-
-    (p + zz / 2n +- z sqrt(p (1 - p) / n + zz / 4nn)) / (1 + zz / n), zz = z * z
+    """hits / n and its 95% interval.
 
     >>> rate(10, 10).low < 1.0 == rate(10, 10).high
     True
@@ -38,16 +36,12 @@ def rate(hits: int, n: int) -> Rate:
     Raises:
         ValueError: there was no trial, or hits are not between 0 and their number.
 
-    Source: Wilson 1927.
+    Source: Wilson 1927, through scipy.stats.binomtest.
     """
     if not 0 <= hits <= n or n < 1:
         raise ValueError(f"expected 0 to n hits of n >= 1 trials, got {hits} of {n}")
-    share, z = hits / n, float(ndtri(0.975))
-    middle, shrink = share + z * z / (2 * n), 1 + z * z / n
-    half = z * sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    low, high = (middle - half) / shrink, (middle + half) / shrink
-    # At 0 and 1 an end of the interval is the share itself, but for rounding.
-    return Rate(share, low if hits else 0.0, high if hits < n else 1.0, n)
+    interval = binomtest(hits, n).proportion_ci(confidence_level=0.95, method="wilson")
+    return Rate(hits / n, float(interval.low), float(interval.high), n)
 
 
 @dataclass(frozen=True, slots=True)

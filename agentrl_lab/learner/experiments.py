@@ -17,12 +17,11 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import stdtrit
+from scipy import stats
 
 from agentrl_lab.config import EnvConfig, TrainConfig, data_dir, with_settings
 from agentrl_lab.learner.evaluation import evaluate
@@ -48,7 +47,6 @@ NUMBERS = (
 """What a row keeps of the result."""
 ELSEWHERE = "elsewhere.json"
 Settings = Mapping[str, Any]
-NOWHERE: Mapping[str, Settings] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ def run_experiment(
         workers: processes, each with one run of one thread.
         say: told of each cell that has finished.
     """
-    cells, elsewhere = experiment.cells(), experiment.elsewhere
+    cells, elsewhere = experiment.cells(), tuple(experiment.elsewhere.values())
     folders = {store / cell_key(config): config for _, _, config in cells}
     missing = [
         (folder, config, elsewhere)
@@ -105,7 +103,7 @@ def run_experiment(
     for number, (folder, seconds) in enumerate(_run_all(missing, workers), start=1):
         say(f"  {number}/{len(missing)} done, {folder.name}, {seconds:.0f} s")
     return [
-        {"arm": arm, "seed": seed} | row_of(store / cell_key(config), elsewhere)
+        {"arm": arm, "seed": seed} | row_of(store / cell_key(config), experiment.elsewhere)
         for arm, seed, config in cells
     ]
 
@@ -121,9 +119,7 @@ def _run_all(missing: Sequence[tuple], workers: int) -> Iterator[tuple[Path, flo
             yield jobs[job], job.result()
 
 
-def run_cell(
-    folder: Path, config: TrainConfig, elsewhere: Mapping[str, Settings] = NOWHERE
-) -> float:
+def run_cell(folder: Path, config: TrainConfig, elsewhere: Sequence[Settings] = ()) -> float:
     """Runs one cell to its end, from where it stood; seconds of training."""
     try:
         trainer = resume_run(folder) if (folder / CONFIG).is_file() else start_run(folder, config)
@@ -131,7 +127,7 @@ def run_cell(
         raise RunDirError(f"seed {config.seed}: {error}") from error
     try:
         seconds = trainer.fit()["seconds"]
-        for settings in elsewhere.values():
+        for settings in elsewhere:
             _look_elsewhere(trainer.run, config, settings)
         return seconds
     finally:
@@ -155,12 +151,12 @@ def _name_of(settings: Settings) -> str:
     return json.dumps(dict(settings), sort_keys=True)
 
 
-def _finished(folder: Path, elsewhere: Mapping[str, Settings]) -> bool:
-    seen = (RunDir(folder).read(ELSEWHERE) or {}) if elsewhere else {}
-    return (folder / RESULT).is_file() and all(_name_of(s) in seen for s in elsewhere.values())
+def _finished(folder: Path, elsewhere: Sequence[Settings]) -> bool:
+    seen = RunDir(folder).read(ELSEWHERE) or {}
+    return (folder / RESULT).is_file() and all(_name_of(s) in seen for s in elsewhere)
 
 
-def row_of(folder: Path, elsewhere: Mapping[str, Settings] = NOWHERE) -> Row:
+def row_of(folder: Path, elsewhere: Mapping[str, Settings] | None = None) -> Row:
     """The figures of a finished run: end results and the curve of each metric."""
     run = RunDir(folder)
     result, metrics = run.result(), run.metrics()
@@ -173,7 +169,7 @@ def row_of(folder: Path, elsewhere: Mapping[str, Settings] = NOWHERE) -> Row:
     ends |= {"test_sampled": sampled, "test_fabrication": fabricated}
     ways = {name: _short(share) for name, share in result["test"]["strategies"].items()}
     seen = run.read(ELSEWHERE) or {}
-    there = {name: _ends(seen[_name_of(settings)]) for name, settings in elsewhere.items()}
+    there = {name: _ends(seen[_name_of(s)]) for name, s in (elsewhere or {}).items()}
     return ends | {"strategies": ways, "elsewhere": there, "curve": curve}
 
 
@@ -260,7 +256,7 @@ def paired(a: Sequence[float], b: Sequence[float]) -> Difference:
         raise ValueError(f"expected 2 to 16 pairs, got {len(a)} and {len(b)} values")
     d = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     n, mean = len(d), float(d.mean())
-    half = float(stdtrit(n - 1, 0.975) * d.std(ddof=1) / np.sqrt(n))
+    half = float(stats.t.ppf(0.975, n - 1) * d.std(ddof=1) / np.sqrt(n))
     signs = np.array(list(itertools.product((1, -1), repeat=n)))
     p = float((np.abs(signs @ d) >= abs(d.sum()) - 1e-12).mean())
     return Difference(mean, mean - half, mean + half, p, n)

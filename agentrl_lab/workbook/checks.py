@@ -43,6 +43,12 @@ class ExerciseNotSolved(AssertionError):
     """A strict notebook has an exercise that is not solved."""
 
 
+def short(value: Any, most: int = 80) -> str:
+    """A value as a verdict shows it, not longer than `most` characters."""
+    shown = repr(value)
+    return shown if len(shown) <= most else shown[:most] + "…"
+
+
 def report(check: Check, answer: Callable[..., Any], *, strict: bool = False) -> None:
     """Prints the verdict on an answer.
 

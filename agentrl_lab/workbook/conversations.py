@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from agentrl_lab.config import EnvConfig, SamplingConfig
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.trajectories import Trajectory
-from agentrl_lab.records import Message, Split
+from agentrl_lab.records import Call, Message, Split
 from agentrl_lab.world.env import TicketEnv
 
 
@@ -47,6 +48,12 @@ def converse(
     return [Conversation(env.messages, t) for env, t in zip(made, played, strict=True)]
 
 
+def call_in_words(call: Call) -> str:
+    """A call as it was understood: its tool, and each argument with its value."""
+    named = (f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in call.arguments.items())
+    return f"{call.tool}({', '.join(named)})"
+
+
 ROLES = {
     "system": ("rules", "#8886"), "user": ("customer", "#0072B2"),
     "assistant": ("agent", "#D55E00"), "tool": ("desk", "#009E73"),
@@ -61,7 +68,7 @@ def conversation_html(messages: Sequence[Message]) -> str:
         who, colour = ROLES[message.role]
         blocks.append(
             f'<div style="border-left:4px solid {colour};{style}">'
-            f"<b>{who}</b><br><span style=\"font-family:monospace;white-space:pre-wrap\">"
+            f'<b>{who}</b><br><span style="font-family:monospace;white-space:pre-wrap">'
             f"{html.escape(message.content)}</span></div>"
         )
     return "".join(blocks)

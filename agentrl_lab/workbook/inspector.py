@@ -6,7 +6,6 @@ Knows no widgets, and computes no number: those are in token_table.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from agentrl_lab.config import PPOConfig, choice
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.learner.trajectories import Stage, Trajectory
+from agentrl_lab.workbook.conversations import call_in_words
 from agentrl_lab.workbook.pages import render
 from agentrl_lab.workbook.plots import BLUE, ORANGE
 from agentrl_lab.workbook.token_table import COLUMNS, Column, TokenRow, token_rows, visible
@@ -162,10 +162,7 @@ def _call_words(stage: Stage) -> str:
     """The call as it was understood, or the code of what was wrong with it."""
     if stage.invalid:
         return f"invalid action: {stage.invalid}"
-    if (call := stage.call) is None:
-        return visible(stage.text)
-    named = (f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in call.arguments.items())
-    return f"{call.tool}({', '.join(named)})"
+    return call_in_words(stage.call) if stage.call else visible(stage.text)
 
 
 def _result(
@@ -177,4 +174,3 @@ def _result(
     stops = [stage.start for stage in trajectory.stages[turn : turn + 1]]
     ids = [trajectory.ids[at] for at in said if not stops or at < stops[0]]
     return tokenizer.action_text(ids) if ids else None
-

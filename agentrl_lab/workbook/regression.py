@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy import stats
 
 from agentrl_lab.workbook.recording import Plain, write_json
 
@@ -81,7 +81,7 @@ def band_of(values: Sequence[float], seeds: Sequence[int], reason: str) -> Band:
 
 def _prediction(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     n, mean, sd = len(values), float(np.mean(values)), float(np.std(values, ddof=1))
-    half = max(float(stdtrit(n - 1, 0.995)) * sd * math.sqrt(1 + 1 / n), RESOLUTION)
+    half = max(float(stats.t.ppf(0.995, n - 1)) * sd * math.sqrt(1 + 1 / n), RESOLUTION)
     return mean - half, mean + half
 
 

@@ -115,7 +115,7 @@ def run_evaluation(
 
     The policy of a run meets the desk that it was trained at, but for `settings`.
     """
-    env = with_settings(_desk_of(policy), settings)
+    env = with_settings(desk_of(policy), settings)
     choice("split", split, Split)
     if attempts > 1 and temperature == 0:
         raise ValueError("attempts above 1 need a temperature: greedy attempts are all the same")
@@ -141,9 +141,11 @@ def run_evaluation(
     return seen
 
 
-def _desk_of(policy: str) -> EnvConfig:
-    run = RunDir(Path(policy).parent)
-    return run.config().env if (run.path / CONFIG).is_file() else EnvConfig()
+def desk_of(policy: str) -> EnvConfig:
+    """The desk that the policy of a run was trained at; else the standard one."""
+    folder = Path(policy).resolve()
+    is_of_a_run = folder.name == "policy" and (folder.parent / CONFIG).is_file()
+    return RunDir(folder.parent).config().env if is_of_a_run else EnvConfig()
 
 
 def evaluation_table(seen: Evaluation) -> str:

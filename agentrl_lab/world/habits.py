@@ -151,7 +151,7 @@ def _wrong_number(fault: int, task: Task, codec: Codec) -> str:
         case 1:
             return f"{number} []"
         case _:
-            return f"{number} {values.replace(chr(34) + ']', ']')}"
+            return f"{number} " + values.replace('"]', "]", 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@
 
 The number is the tool's place in the list that the prompt shows, from 0; the values stand in the
 order of the tool's schema. So a message means nothing without the tools of its episode, and a new
-tool, or an argument that moves, gives the same message another meaning. Two kinds of numbers are
-used in practice; the other, given out once for ever, cannot say a new tool at all.
+tool, or an argument that moves, gives the same message another meaning. (Numbers that are given
+out once for ever would not move; they cannot say a new tool at all.)
 """
 
 from __future__ import annotations

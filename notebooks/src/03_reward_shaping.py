@@ -455,10 +455,10 @@ print("the audit foresees:", verdict(foreseen, not foreseen))
 # Three claims, and by the rule that was written first none of them stands:
 #
 # - **D1, the outcome alone gives hardly any signal: refuted here.** The outcome alone gets there
-#   as fast as the shaped reward, on every seed. In a pair both runs draw the same noise, and the
-#   small sums of `shaped` hardly change a push. Our episodes have two or three turns, and the
-#   untrained policy solves a quarter of them by itself: the end is signal enough. Longer tasks
-#   may differ; this does not say so.
+# as fast as the shaped reward, on every seed (counted in updates of 64 episodes). In a pair both
+# runs draw the same noise, and the small sums of `shaped` hardly change a push. Our episodes have
+# two or three turns, and the untrained policy solves a quarter of them by itself: the end is signal
+# enough. Longer tasks may differ; this does not say so.
 # - **Process rewards spoil the policy: refuted.** They break the tenfold rule, and nothing
 #   lasting happens. Section 2 said why: honesty is still their best answer.
 # - **The audit foresees what training finds: refuted, by `printed`.** Under the three others,

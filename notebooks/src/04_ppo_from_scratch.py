@@ -17,11 +17,10 @@
 # break it in thirteen places.**
 #
 # *You will learn* to say which probabilities one step moves, and why; to compute advantage, ratio,
-# clip, entropy and KL by hand; to know what gamma and lambda change, and what they do not; to find
-# a fault in an update that no curve shows.
+# clip, entropy and KL by hand; to know what gamma and lambda change; to find a fault in an update
+# that no curve shows.
 #
-# *Words*: PPO, proximal policy optimization; GAE, generalized advantage estimation; critic, the
-# head that predicts values.
+# *Words*: GAE, generalized advantage estimation; critic, the head that predicts values.
 #
 # *Before this*: 00 (what the task is). *Runtime*: about 85 seconds on 2 CPU cores.
 #
@@ -64,11 +63,10 @@ print(f"profile {PROFILE}: {EPISODES} episodes, {SEEDS} seeds of the toy desk")
 # %% [markdown]
 # ## 1 · Which way does a reward push?
 #
-# The policy writes text, and nobody can differentiate the desk. But the *probability* of what was
-# written can be differentiated. REINFORCE multiplies its logarithm by what the episode earned:
-# `loss = -return * logprob`. No list of actions is needed, only a text, its probability, and how
-# it ended. First in three numbers: actions with probabilities 0.51, 0.31 and 0.19; action 1 is
-# right and earns 1, the others earn -0.8.
+# Nobody can differentiate the desk. But the *probability* of what was written can be. REINFORCE
+# multiplies its logarithm by what the episode earned: `loss = -return * logprob`. No list of
+# actions is needed, only a text, its probability, and how it ended. First in three numbers: actions
+# with probabilities 0.51, 0.31 and 0.19; action 1 is right and earns 1, the others earn -0.8.
 
 # %% tags=["nbval-check-output"]
 logits = torch.tensor([1.0, 0.5, 0.0], requires_grad=True)
@@ -87,7 +85,7 @@ for action in (1, 0):
 # the action itself the push is `return * (1 - p)`: what was unlikely moves most.
 #
 # Now the transformer, at temperature 0.7: one episode that closed a paid ticket properly, and one
-# that claimed to and did not. Each is some tens of tokens, and each gets *one* number.
+# that claimed to and did not. Each gets *one* number.
 
 # %% tags=["nbval-ignore-output"]
 told = credit.collect_told(policy, range(EPISODES), temperature=TEMPERATURE, seed=SEED)
@@ -158,13 +156,13 @@ for shift in (0.0, 2.0):
 
 # %% [markdown]
 # The mean never moves: a number that does not depend on the action pushes nothing on average. The
-# noise does: shifted and without a baseline, it is three times as large. So subtract what was to
-# be expected in this state, its **value**. What is left is the **advantage**: how much better than
+# noise does: shifted and without a baseline, it is three times as large. So subtract what was to be
+# expected in this state, its **value**. What is left is the **advantage**: how much better than
 # expected.
 #
-# Expected of *this* policy. Here we can know it exactly: the episodes above become a table (in
-# this state the model does that, so often), and the oracle solves the desk for that table. You
-# know the model: it mostly looks first, and then claims what it likes.
+# Expected of *this* policy. Here we can know it exactly: the episodes above become a table (in this
+# state the model does that, so often), and the oracle solves the desk for that table. The model
+# mostly looks first, then claims what it likes.
 
 # %% tags=["nbval-ignore-output"]
 question = "Asked to close a ticket: which first move has the higher advantage?"
@@ -235,11 +233,10 @@ for t in [*places, *range(second.start, second.start + 4), T - 1]:
 # ## 4 · Gamma and lambda, against the truth
 #
 # All tokens of a turn share one advantage, tool tokens have none; the ratio is that of the step in
-# section 1. But is the estimate right? One row cannot tell. So the table plays thousands of
-# episodes on the desk, without text, a turn for a token. Hollow diamond: the exact advantage. Dot:
-# the mean of what GAE says. Bar: the spread of single estimates. (What all actions of a state
-# share is taken out; it pushes none of them.) The critic is exact, or says 0 like an untouched
-# value head.
+# section 1. But is the estimate right? The table plays thousands of episodes on the desk, without
+# text, a turn for a token. Hollow diamond: the exact advantage. Dot: the mean of what GAE says.
+# Bar: the spread of single estimates. (What all actions of a state share is taken out; it pushes
+# none of them.) The critic is exact, or says 0 like an untouched value head.
 #
 # Guess first: without a critic, which lambda is right?
 
@@ -283,20 +280,18 @@ widgets.show(pictures.running_mean({step: found[step] for step in STARTS}, exact
 # With an exact critic every lambda is right on average; a small one is quieter. Without a critic,
 # lambda 0 is quiet and wrong: it never sees the reward of a later turn. Lambda 1 is right on
 # average whatever the critic says. **Larger lambda: less of the critic's bias, more of the
-# episodes' variance.** Gamma is another
-# matter. It moves the diamonds: at 0.5, what is paid a turn later counts half, and the oracle
-# solves another task.
+# episodes' variance.** Gamma moves the diamonds: at 0.5, what is paid a turn later counts half, and
+# the oracle solves another task.
 #
 # The last picture shows the price of lambda 1: the mean closes in on the truth, but slowly, and an
-# update has 64 episodes. A critic takes out what was to be expected, and a lambda below 1 leans on
-# it. With two or three turns little hangs on that: the spread at 0.95 is nearly that of 1. A critic
-# in training is half right, and a low lambda would take over its mistakes; 0.95 is the choice of
-# the chapter (a practitioner's text that this workbook puts to the test), and ours.
+# update has 64 episodes. A lambda below 1 leans on the critic instead; in training that is neither
+# exact nor 0, so a low lambda takes over its mistakes. The chapter (the text that this workbook
+# puts to the test) chooses 0.95, and so do we.
 #
-# **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. Gamma
-# and lambda count action tokens here; the package counts turns, as in section 3. `is_action` is 1
-# where the policy wrote; `bootstrap` is the value after the last action (0 at a true end). Return
-# one number per token, 0 where the policy did not write.
+# **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. Gamma and lambda count
+# action tokens here; the package counts turns, as in section 3. `is_action` is 1 where the policy
+# wrote; `bootstrap` is the value after the last action (0 at a true end). Return one number per
+# token, 0 where the policy did not write.
 #
 # <details><summary>Hint</summary>
 #
@@ -330,11 +325,11 @@ def my_gae(rewards, values, is_action, bootstrap, *, gamma, gae_lambda):
 # %% [markdown]
 # ## 5 · Ratio and clip
 #
-# Sampling is dear, so episodes are used more than once: here twice, at most four times, since
-# later they tell of a desk that this policy would no longer bring about. From the second step on,
-# the policy is not the one that sampled. The **ratio** new / old probability corrects for that;
-# the **clip** takes the gradient away from tokens that have gone far enough. Two updates on the
-# same episodes: step sizes three and ten times the usual, one clip, no stop.
+# Sampling is dear, so episodes are used more than once: here twice, at most four times, since later
+# they tell of a desk that this policy would no longer bring about. From the second step on, the
+# policy is not the one that sampled. The **ratio** new / old probability corrects for that; the
+# **clip** takes the gradient away from tokens that have gone far enough. Two updates on the same
+# episodes: steps three and ten times the usual, one clip, no stop.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -359,20 +354,20 @@ widgets.show(pictures.clipped_gain(ratio_M, advantage_M, CONFIG.clip_ratio))
 print(f"after the larger steps: ratios from {ratio_M.min():.2f} to {ratio_M.max():.2f}")
 
 # %% [markdown]
-# On the flat part the gradient is 0: a good token that is 15% likelier has had enough, and so has
-# a bad one that is 15% less likely. A token on the *wrong* side keeps its gradient; that is what
-# the minimum is for. (The chapter prefers 0.15 or 0.1 to the usual 0.2.)
+# On the flat part the gradient is 0: a good token that is 15% likelier has had enough, as has a bad
+# one that is 15% less likely. A token on the *wrong* side keeps its gradient; that is what the
+# minimum is for. (The chapter prefers 0.15 or 0.1 to the usual 0.2.)
 #
-# The clip does not bound the policy: see the ratios, far outside. Step size and epochs decide how
-# far it goes. So an update also watches its KL and stops at a limit, *before* a step.
+# The clip does not bound the policy: see the ratios. Step size and epochs decide how far it goes.
+# So an update also watches its KL and stops at a limit, *before* a step.
 #
-# **Exercise 4.2 · the clipped loss** (about 10 min). All arguments are tensors of one shape,
-# `mask` is true on action tokens. Return the loss as a scalar tensor.
+# **Exercise 4.2 · the clipped loss** (about 10 min). All arguments are tensors of one shape, `mask`
+# is true on action tokens. Return the loss as a scalar tensor.
 #
 # <details><summary>Hint</summary>
 #
-# Two gains: one with the ratio, one with the ratio kept inside 1 ± epsilon. Which of the two is
-# the more cautious?
+# Two gains: one with the ratio, one with the ratio kept inside 1 ± epsilon. Which of the two is the
+# more cautious?
 #
 # </details>
 
@@ -429,9 +424,9 @@ print(f"after the larger steps: exact {exact_far:.2f}, {means}")
 # %% [markdown]
 # The policy is certain nearly everywhere; its decisions sit on few tokens. Near by, all three agree
 # on average. k1 scatters most and is at times negative, which no KL is; k3 never is and scatters
-# less, so training logs it as `kl_old`. Far
-# away k1 still has the right mean and k2 is several times too large. And look back: before the last
-# of the larger steps the check saw a small KL. It prevents the next step, not the last.
+# less, so training logs it as `kl_old`. Far away k1 still has the right mean and k2 is several
+# times too large. Before the last of the larger steps the check saw a small KL: it prevents the
+# next step, not the last.
 #
 # ## 7 · The same through the package
 #
@@ -460,7 +455,7 @@ wanted = {
 }
 
 # %% [markdown]
-# And a question that fills forums: *the loss of the first step is almost 0; is something broken?*
+# A frequent question: *the loss of the first step is almost 0; is something broken?*
 # Look at the untouched policy, and at its gradient. Last, ask for a fifth epoch.
 
 
@@ -495,10 +490,10 @@ except StaleTrajectories as refusal:
 #
 # ## 8 · The board of faults
 #
-# Thirteen switches, each breaks one law, in a toy that trains in a second: a language model of ten
-# words that should look before it answers, with masks, tool answers and padding, updated by the
-# package's own functions. Each law fixes a number; here it is under the right update and under the
-# broken one. Which faults will a learning curve show?
+# Thirteen switches, each breaks one law, in a toy that trains in a second: a model of ten words
+# that should look before it answers, updated by the package's own functions. Each law fixes a
+# number; here it is under the right update and under the broken one. Which faults will a learning
+# curve show?
 
 # %% tags=["nbval-check-output"]
 RIGHT = toy_desk.Recipe()
@@ -542,11 +537,10 @@ switches
 
 # %% [markdown]
 # Three families. **Loud**: success falls or stays where it was, and still nothing *raises*.
-# **Lame**: it learns, later or less far, and after one run one would blame the seed; a lame one may
-# still end within 0.05 of the right update. **Silent**: success is as good as ever, while a log
-# tells the wrong entropy, a mean depends on the longest episode, or a value promises more than can
-# be earned. You pay later, when you act on such a number. (This is a toy: on a transformer a silent
-# fault may be lame.) The numbers above tell all thirteen; so tests hold numbers.
+# **Lame**: it learns, later or less far, and after one run one would blame the seed; it may still
+# end within 0.05 of the right update. **Silent**: success is as good as ever, while a log tells the
+# wrong entropy, a mean depends on the longest episode, or a value promises more than can be earned.
+# You pay later, when you act on it. (On a transformer a silent fault may be lame.)
 #
 # ## 9 · An update as it is printed
 #
@@ -562,12 +556,11 @@ except RuntimeError as error:
     print(f"it stopped in the second epoch: {str(error).split(' (')[0]}")
 
 # %% [markdown]
-# **Exercise 4.3 · find and mend** (about 30 min). Same arguments, same result. Use `gae` (with
-# `turn_BT=batch.turn_BT`, constants from `toy_desk`), whiten over action tokens, take old numbers
-# from the batch, and let every mean run over action tokens. KL stays k1. The critic's target is the
-# raw advantage plus the old value. `whiten(raw, mask)` is in `agentrl_lab.learner.advantages`,
-# `policy_loss` in `losses`. Mend one fault at a time:
-# the check names the next.
+# **Exercise 4.3 · find and mend** (about 30 min). Use `gae` (with `turn_BT=batch.turn_BT`,
+# constants from `toy_desk`), whiten over action tokens, take old numbers from the batch, and let
+# every mean run over action tokens. KL stays k1. The critic's target is the raw advantage plus the
+# old value. `whiten(raw, mask)` is in `agentrl_lab.learner.advantages`, `policy_loss` in `losses`.
+# Mend one fault at a time: the check names the next.
 #
 # <details><summary>Hint</summary>
 #

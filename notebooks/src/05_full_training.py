@@ -19,8 +19,8 @@
 # together; to guard a run with a validation set and roll it back; to judge a claim over ten seeds
 # instead of one lucky run.
 #
-# *Before this*: 00 (what the task is). 04 opens the update itself. *Runtime*: about two and a
-# half minutes on 2 CPU cores; `PROFILE = "full"` trains on two and a half times the episodes.
+# *Before this*: 00 (what the task is). 04 opens the update itself. *Runtime*: about two minutes on
+# 2 CPU cores; `PROFILE = "full"` trains on two and a half times the episodes.
 #
 # ```
 #   policy ──► 64 episodes ──► rewards ──► advantages ──► 2 epochs of PPO ──► policy

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentrl_lab.workbook.checks import Verdict, Wrong
+from agentrl_lab.workbook.checks import Verdict, Wrong, short
 
 Read = Callable[[str], Any]
 Tools = Mapping[str, Sequence[str]]
@@ -87,19 +87,14 @@ def check_reader(read: Read) -> Verdict:
         except (NotImplementedError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:
-            raised = f"it raised {type(error).__name__} for {_short(attack.text)}"
+            raised = f"it raised {type(error).__name__} for {short(attack.text)}"
             raise Wrong(f"{raised}: {attack.mistake}. A policy may write anything") from None
         if isinstance(got, list):
             got = tuple(got)
         if got != attack.call:
-            wanted = f"expected {_short(attack.call)}, got {_short(got)}"
-            raise Wrong(f"{_short(attack.text)}: {attack.mistake}; {wanted}")
+            wanted = f"expected {short(attack.call)}, got {short(got)}"
+            raise Wrong(f"{short(attack.text)}: {attack.mistake}; {wanted}")
     return Verdict(True, f"{len(ATTACKS)} attacks, and every call was read as it was meant")
-
-
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:80] + "…"
 
 
 # Exercise 2.2

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentrl_lab.records import Split
-from agentrl_lab.workbook.checks import Verdict, Wrong
+from agentrl_lab.workbook.checks import Verdict, Wrong, short
 from agentrl_lab.world.observations import CountTokens, count_words
 from agentrl_lab.world.tasks import make_task
 
@@ -63,7 +63,8 @@ def _attack(my_summary: Summary, answer: dict[str, Any], count: CountTokens) -> 
             raise Wrong("the whole answer fits, and still something is missing or changed")
         again = my_summary(shown, budget, count)
         if again != text:
-            raise Wrong(f"a second pass changes the text: {_short(text)} became {_short(again)}")
+            became = f"{short(text, 60)} became {short(again, 60)}"
+            raise Wrong(f"a second pass changes the text: {became}")
 
 
 def _shown(text: Any, budget: int, count: CountTokens) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def _shown(text: Any, budget: int, count: CountTokens) -> dict[str, Any]:
     try:
         shown = json.loads(text)
     except ValueError:
-        raise Wrong(f"cut in the middle: {_short(text)} is no JSON. Leave out fields") from None
+        raise Wrong(f"cut in the middle: {short(text, 60)} is no JSON. Leave out fields") from None
     if not isinstance(shown, dict):
-        raise Wrong(f"a JSON object with fields was expected, got {_short(text)}")
+        raise Wrong(f"a JSON object with fields was expected, got {short(text, 60)}")
     return shown
 
 
@@ -90,10 +91,6 @@ def _why_lost(name: str, text: str, budget: int, count: CountTokens) -> str:
     if count is not len and budget / 2 < len(text) <= budget:
         return f"{lost}. Do you count characters? count(text) gives the tokens"
     return f"{lost}. What must survive goes in first, wherever it stands in the answer"
-
-
-def _short(text: Any) -> str:
-    return repr(text if len(str(text)) <= 60 else str(text)[:60] + "…")
 
 
 # Exercise 1.2

@@ -116,10 +116,10 @@ def check_clipped_loss(my_loss: Callable[..., Tensor]) -> Verdict:
     advantage = torch.tensor([1.0, 1.0, -1.0, -1.0, 2.0, 5.0, 5.0])
     mask, old = torch.tensor([1, 1, 1, 1, 1, 0, 0]).bool(), torch.full((7,), -2.0)
     new = (old + ratio.log()).requires_grad_()
-    got = my_loss(new, old, advantage, mask, 0.2)
+    got, right = my_loss(new, old, advantage, mask, 0.2), losses.policy_loss
     if not isinstance(got, Tensor) or got.dim():
         raise Wrong(f"return one number as a tensor, got {got!r}")
-    clipped, count = ratio.clamp(0.8, 1.2), mask.sum()
+    clipped, wanted = ratio.clamp(0.8, 1.2), right(new, old, advantage, mask, clip_ratio=0.2)
     gain = torch.min(ratio * advantage, clipped * advantage)
     back = torch.min(advantage / ratio, (1 / ratio).clamp(0.8, 1.2) * advantage)
     mistakes = {
@@ -135,25 +135,15 @@ def check_clipped_loss(my_loss: Callable[..., Tensor]) -> Verdict:
         "the ratio is exp of the difference, not the difference": -torch.min(
             ratio.log() * advantage, ratio.log().clamp(0.8, 1.2) * advantage)[mask].mean(),
     }  # fmt: skip
-    _named(got.detach(), -gain[mask].sum() / count, mistakes)
+    _named(got.detach(), wanted.detach(), mistakes)
     if not got.requires_grad:
         raise Wrong("right number, but no gradient flows: do not detach logprob")
-    wanted_M, got_M = (
-        torch.autograd.grad(loss, new)[0] for loss in (losses_of(new, old, advantage, mask), got)
-    )
-    if not torch.allclose(wanted_M, got_M, atol=1e-6):
+    if not torch.allclose(*(torch.autograd.grad(x, new)[0] for x in (wanted, got)), atol=1e-6):
         raise Wrong("right number, wrong gradient: some part of the ratio is detached")
-    narrow = my_loss(new, old, advantage, mask, 0.1)
-    if not torch.isclose(narrow, losses_of(new, old, advantage, mask, 0.1), atol=1e-5):
+    narrow = right(new, old, advantage, mask, clip_ratio=0.1)
+    if not torch.isclose(my_loss(new, old, advantage, mask, 0.1), narrow, atol=1e-5):
         raise Wrong("right for clip_ratio 0.2, wrong for 0.1: use the argument")
     return Verdict(True, "clipped where it pays to go further, and only there")
-
-
-def losses_of(
-    new: Tensor, old: Tensor, advantage: Tensor, mask: Tensor, clip_ratio: float = 0.2
-) -> Tensor:
-    """The package's loss."""
-    return losses.policy_loss(new, old, advantage, mask, clip_ratio=clip_ratio)
 
 
 def _named(got: Tensor, wanted: Tensor, mistakes: dict[str, Tensor]) -> None:
@@ -184,18 +174,18 @@ def check_update(my_update: Update) -> Verdict:
 def _probe(my_update: Update) -> None:
     """One fault after the other, by what it does whatever else is wrong."""
     model, batch = fixed()
-    moved, said = _moves(my_update, model, batch, epochs=1)
-    against, _ = _moves(my_update, model, _with(batch, reward_BT=-batch.reward_BT), epochs=1)
+    moved, said, leaves_none = _moves(my_update, model, batch, epochs=1)
+    against, *_ = _moves(my_update, model, _with(batch, reward_BT=-batch.reward_BT), epochs=1)
     if torch.allclose(moved["output"], against["output"], atol=1e-6):
         raise Wrong("the policy gradient of the first epoch is 0: logprob_old keeps its graph")
     if not moved["value_head"].any():
         raise Wrong("the value head does not move: its prediction is made without gradient")
     if not _uses_the_value(my_update, moved):
         raise Wrong("the advantage never uses the value: it must be GAE, not the return")
-    keeps = not _same(_moves(my_update, model, batch, epochs=1, left_over=1.0)[0], moved)
-    if keeps and not said.pop("left clean"):
+    takes_all = not _same(_moves(my_update, model, batch, epochs=1, left_over=1.0)[0], moved)
+    if takes_all and not leaves_none:
         raise Wrong("gradients are never zeroed: what was left from before moves the weights")
-    wide, said_wide = _moves(my_update, model, padded(batch), epochs=1)
+    wide, said_wide, _ = _moves(my_update, model, padded(batch), epochs=1)
     if not _same(wide, moved):
         raise Wrong("five columns of padding change the step: some mean runs over padding")
     if not math.isclose(said["entropy"], said_wide["entropy"], abs_tol=1e-5):
@@ -206,7 +196,7 @@ def _probe(my_update: Update) -> None:
 def _against_the_recipe(my_update: Update) -> None:
     """Two epochs must end where the right recipe ends; if not, a switch may explain it."""
     model, batch = fixed()
-    (moved, said), (wanted, right) = _moves(my_update, model, batch), _right(Recipe())
+    (moved, said, _), (wanted, right, _) = _moves(my_update, model, batch), _right(Recipe())
     if not _same(moved, wanted):
         for switch in SWITCHES:
             if _same(moved, _right(switch.recipe)[0]):
@@ -214,15 +204,15 @@ def _against_the_recipe(my_update: Update) -> None:
         raise Wrong(f"after two epochs the weights differ from the right ones by up to "
                     f"{max(float((moved[n] - wanted[n]).abs().max()) for n in moved):.4f}: is GAE "
                     "per turn, whitened over action tokens, and computed once?")  # fmt: skip
-    for name, number in ((name, right[name]) for name in ("kl", "entropy")):
+    for name, number in right.items():
         if not math.isclose(said[name], number, abs_tol=1e-4):
             raise Wrong(f"{name} is {said[name]:.4f}, over action tokens it is {number:.4f}")
 
 
 def _moves(
     my_update: Update, model: Bigram, batch: Batch, epochs: int = 2, left_over: float = 0.0
-) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """How far a copy of the model moves, and what the update returns."""
+) -> tuple[dict[str, Tensor], dict[str, float], bool]:
+    """How far a copy of the model moves, what the update returns, whether no gradient is left."""
     copy = Bigram()
     copy.load_state_dict(model.state_dict())
     if left_over:
@@ -232,12 +222,11 @@ def _moves(
     if not isinstance(said, dict) or said.keys() < {"kl", "entropy"}:
         raise Wrong(f'return {{"kl": ..., "entropy": ...}}, got {said!r}')
     before = model.state_dict()
-    clean = all(p.grad is None or not p.grad.any() for p in copy.parameters())
-    moved = {n: x - before[n] for n, x in copy.state_dict().items()}
-    return moved, {**said, "left clean": clean}
+    leaves_none = all(p.grad is None or not p.grad.any() for p in copy.parameters())
+    return {n: x - before[n] for n, x in copy.state_dict().items()}, said, leaves_none
 
 
-def _right(recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, float]]:
+def _right(recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, float], bool]:
     """The same for a recipe."""
 
     def by_recipe(model: Bigram, optimizer: Any, batch: Batch, epochs: int) -> dict[str, float]:
@@ -256,7 +245,7 @@ def _uses_the_value(my_update: Update, moved: dict[str, Tensor]) -> bool:
     with torch.no_grad():
         model.value_head.mul_(-2.0)
         _, _, value_BT = model.score(batch.token_BT, TEMPERATURE)
-    other, _ = _moves(my_update, model, _with(batch, value_old_BT=value_BT), epochs=1)
+    other, *_ = _moves(my_update, model, _with(batch, value_old_BT=value_BT), epochs=1)
     return not torch.allclose(other["output"], moved["output"], atol=1e-6)
 
 

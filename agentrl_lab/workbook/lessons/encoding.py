@@ -1,6 +1,6 @@
 """What notebook 02 stands on: one text read by three parsers, the price of an invalid action.
 
-Also the same policy at a desk whose tools have changed. Knows no training.
+Also what recorded runs lose when the tools of the desk change. Knows no training.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from agentrl_lab.config import EnvConfig, SamplingConfig
-from agentrl_lab.learner.evaluation import Evaluation, evaluate
+from agentrl_lab.config import EnvConfig
 from agentrl_lab.learner.experiments import paired
-from agentrl_lab.learner.policy import Policy
-from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.records import Call, ParseFailure, Split, TaskKind
+from agentrl_lab.records import ParseFailure, Split, TaskKind
+from agentrl_lab.workbook.conversations import call_in_words
 from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, Page, Picture
 from agentrl_lab.world import habits
 from agentrl_lab.world.desk import STANDARD_TOOLS, TicketDesk, Tool
@@ -57,11 +55,7 @@ def _reading(text: str, name: str, tools: Sequence[Tool]) -> str:
     refused = TicketDesk({}, tools).call(read.tool, dict(read.arguments)).invalid
     if refused:
         return f"✘ {refused.kind.value}. {refused.hint}"
-    return f"✔ {_in_words(read)}"
-
-
-def _in_words(call: Call) -> str:
-    return f"{call.tool}({', '.join(f'{k} = {v!r}' for k, v in call.arguments.items())})"
+    return f"✔ {call_in_words(read)}"
 
 
 # What an invalid action costs
@@ -124,18 +118,7 @@ def price_picture() -> Picture:
     return Picture(figure, f"Reward of a finished task: {told}.")
 
 
-# The same policy, other tools
-
-
-def play_with(
-    policy: Policy, tools: str, tasks: Sequence[int], *, codec: str = "function"
-) -> Evaluation:
-    """Greedy episodes on validation tasks at a desk that offers these tools."""
-    env, count = EnvConfig(codec=codec, tools=tools), policy.tokenizer.count
-    collector = Collector(
-        policy, lambda: TicketEnv(Split.VALIDATION, 0, env, count_tokens=count), SamplingConfig()
-    )
-    return evaluate(collector, tasks)
+# Recorded runs at desks with other tools
 
 
 class Mean(NamedTuple):
