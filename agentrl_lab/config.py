@@ -85,6 +85,12 @@ class EnvConfig:
     """Toolset: standard, varied, recombined, new_words, one_more or moved (toolsets.py)."""
     reward: str = "shaped"
     """Reward preset: printed (D5), outcome (D1), process (D2) or shaped (D3)."""
+    call_bonus: float = 0.0
+    """Paid on top for each call that the desk answered (F1)."""
+    call_cap: float = 0.0
+    """Most that these bonuses may bring in one episode; 0 sets no limit."""
+    repeat_charge: float = 0.0
+    """Charged on top for each call that repeats an earlier one and changes nothing (F1)."""
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -94,6 +100,9 @@ class EnvConfig:
         choice("codec", self.codec, ("function", "json", "id"))
         choice("tools", self.tools, TOOLSETS)
         choice("reward", self.reward, ("printed", "outcome", "process", "shaped"))
+        for name in ("call_bonus", "call_cap", "repeat_charge"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, name, "0 or more and finite", value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,14 @@ from agentrl_lab.records import Call, ConclusionKind, StopReason, TaskKind
 from agentrl_lab.world import habits
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.outcomes import EpisodeOutcome
-from agentrl_lab.world.rewards import PRESETS, RewardBreakdown, RewardSpec, RewardTerm, preset
+from agentrl_lab.world.rewards import (
+    PRESETS,
+    RewardBreakdown,
+    RewardSpec,
+    RewardTerm,
+    preset,
+    reward_of,
+)
 from agentrl_lab.world.tasks import Task, make_task, make_ticket
 
 ALL_PRESETS = pytest.mark.parametrize("spec", PRESETS.values(), ids=PRESETS.keys())
@@ -365,3 +372,45 @@ def total_of_reply(name: str, kind: ConclusionKind) -> float:
     text = habits.SENTENCES[kind][0].format(id=PAID.ticket_id)
     env.step(env.codec.render(Call("reply", {"content": text})))
     return env.score.parts["clear_reply"]
+
+
+# What calls bring by themselves (F1)
+
+
+CALLS = [
+    ({"call_bonus": 0.1}, "qqqqqq", 6 * 0.1 - 1.0),  # H5: querying for ever earns -0.4
+    ({"call_bonus": 0.1}, "qur", 1.0 + 3 * 0.1),
+    ({"call_bonus": 0.1, "call_cap": 0.2}, "qur", 1.0 + 0.2),
+    ({"call_bonus": 0.1, "call_cap": 0.2}, "qqqqqq", 0.2 - 1.0),
+    ({"repeat_charge": 0.05}, "qqqur", 1.0 - 2 * 0.05),
+    ({"call_bonus": 1.0, "repeat_charge": 0.5}, "qqur", 1.0 + 4.0 - 0.5),
+    ({"call_bonus": 0.1}, "qIur", 1.0 + 3 * 0.1),  # an invalid action is no answered call
+]
+
+
+@pytest.mark.parametrize(("given", "letters", "score"), CALLS)
+def test_calls_by_hand(given: dict[str, float], letters: str, score: float) -> None:
+    spec = reward_of(EnvConfig(reward="outcome", **given))
+    rewards, _ = play(spec, PAID, letters)
+    assert sum(rewards) == pytest.approx(score)
+
+
+def test_a_charge_alone_is_escaped_by_changing_to_and_fro() -> None:
+    """A repeat that changes something is none, so open and pending in turn cost nothing."""
+    spec = reward_of(EnvConfig(reward="outcome", call_bonus=1.0, repeat_charge=1.0))
+    honest, _ = play(spec, PAID, "qur")
+    queries, _ = play(spec, PAID, "qqqur")
+    to_and_fro, _ = play(spec, PAID, "qpupur")
+    assert sum(queries) == pytest.approx(sum(honest))  # each repeat brings 1 and costs 1
+    assert sum(to_and_fro) > sum(honest)
+
+
+@pytest.mark.parametrize("name", ["call_bonus", "call_cap", "repeat_charge"])
+@pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
+def test_calls_refuse_what_is_no_price(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be 0 or more and finite"):
+        EnvConfig(**{name: value})
+
+
+def test_without_them_the_preset_is_paid_as_it_is() -> None:
+    assert reward_of(EnvConfig(reward="process", call_cap=0.1)) is PRESETS["process"]

@@ -35,9 +35,9 @@ Row = dict[str, Any]
 Say = Callable[[str], None]
 CURVE = (
     "episodes", "temperature", "validation_success", "success_rate", "fabrication_rate",
-    "invalid_rate", "reward_per_episode", "turns_per_episode", "queries_per_episode",
-    "entropy_per_token", "entropy_per_decision", "kl_old_max", "clip_fraction", "grad_norm",
-    "rollbacks",
+    "invalid_rate", "reward_per_episode", "reward_spread", "turns_per_episode",
+    "queries_per_episode", "repeats_per_episode", "entropy_per_token", "entropy_per_decision",
+    "kl_old_max", "clip_fraction", "grad_norm", "rollbacks",
 )  # fmt: skip
 """What a row keeps of each update."""
 NUMBERS = (
@@ -167,6 +167,7 @@ def row_of(folder: Path, elsewhere: Mapping[str, Settings] | None = None) -> Row
     sampled = _short(result["test_at_temperature"]["success"]["value"])
     fabricated = _short(result["test"]["fabrication"]["value"])
     ends |= {"test_sampled": sampled, "test_fabrication": fabricated}
+    ends |= {"test_reward": _short(result["test"]["reward"])}
     ways = {name: _short(share) for name, share in result["test"]["strategies"].items()}
     seen = run.read(ELSEWHERE) or {}
     there = {name: _ends(seen[_name_of(s)]) for name, s in (elsewhere or {}).items()}

@@ -6,6 +6,7 @@ that is killed and resumed goes on with the same bits as one that never stopped.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -280,7 +281,9 @@ def episode_metrics(trajectories: list[Trajectory], temperature: float) -> dict[
         "invalid_rate": seen.invalid_rate,
         "turns_per_episode": seen.turns,
         "queries_per_episode": sum(t.outcome.queries for t in trajectories) / len(trajectories),
+        "repeats_per_episode": sum(t.outcome.repeats for t in trajectories) / len(trajectories),
         "reward_per_episode": seen.reward,
+        "reward_spread": statistics.pstdev(t.reward for t in trajectories),
         "entropy_per_token": entropy / seen.policy_tokens,
         "entropy_per_decision": entropy / len(stages),
         "tokens_per_episode": sum(len(t.ids) for t in trajectories) / len(trajectories),

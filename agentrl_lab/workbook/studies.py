@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentrl_lab.learner.experiments import Experiment
+from agentrl_lab.workbook.pitfalls import PITFALLS
 
 TEN = tuple(range(10))
 
@@ -78,5 +79,7 @@ STUDIES = {
                 "new words": {"tools": "new_words"},
             },
         ),
+        *(pitfall.study() for pitfall in PITFALLS.values()),
+        *(pitfall.calibration() for pitfall in PITFALLS.values()),
     )
 }

@@ -32,7 +32,7 @@ from agentrl_lab.world.observations import (
 )
 from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
 from agentrl_lab.world.parser import one_call
-from agentrl_lab.world.rewards import RewardBreakdown, RewardSpec, preset
+from agentrl_lab.world.rewards import RewardBreakdown, RewardSpec, reward_of
 from agentrl_lab.world.tasks import Task, make_task
 from agentrl_lab.world.toolsets import with_tools
 
@@ -94,7 +94,7 @@ class TicketEnv(gym.Env[str, str]):
         render_mode: str | None = None,
     ) -> None:
         self.config = config or EnvConfig()
-        self.reward_spec = reward or preset(self.config.reward)
+        self.reward_spec = reward or reward_of(self.config)
         self.codec = codec_of(self.config.codec, STANDARD_TOOLS)
         self.render_mode = render_mode
         self.action_space, self.observation_space = AnyText(), AnyText()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agentrl_lab.config import nearest
+from agentrl_lab.config import EnvConfig, nearest
 from agentrl_lab.records import StopReason
 from agentrl_lab.world.outcomes import EpisodeOutcome
 
@@ -162,3 +162,30 @@ def preset(name: str) -> RewardSpec:
     if name not in PRESETS:
         raise ValueError(f"no reward preset is called {name!r}: {nearest(name, PRESETS)}")
     return PRESETS[name]
+
+
+def call_terms(bonus: float, cap: float = math.inf, charge: float = 0.0) -> tuple[RewardTerm, ...]:
+    """What calls bring by themselves: the chapter's bonus, and two of its cures (F1).
+
+        min(cap, bonus * answered calls) - charge * repeats
+
+    Args:
+        bonus: for each call that the desk answered, the reply included.
+        cap: most that the bonuses of an episode bring.
+        charge: for each call that repeats an earlier one and changes nothing.
+    """
+    return (
+        RewardTerm("calls", bonus, lambda o: o.calls, cap=cap, process=True),
+        RewardTerm("repeats_charged", -charge, lambda o: o.repeats),
+    )
+
+
+def reward_of(config: EnvConfig) -> RewardSpec:
+    """The reward that an environment's settings name: a preset, and what calls bring on top."""
+    base = preset(config.reward)
+    if not config.call_bonus and not config.repeat_charge:
+        return base
+    cap = config.call_cap or math.inf
+    return replace(
+        base, terms=base.terms + call_terms(config.call_bonus, cap, config.repeat_charge)
+    )

@@ -15,7 +15,7 @@ from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
 from agentrl_lab.world.audit import STRATEGIES, TOLERANCE, Audit, audit, example
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.plans import Plan, Strategy
-from agentrl_lab.world.rewards import RewardSpec, RewardTerm
+from agentrl_lab.world.rewards import RewardSpec, RewardTerm, call_terms
 
 TURNS = 4
 """Turns of an episode here: one more than any task needs, so that padding has room."""
@@ -64,8 +64,7 @@ def edited(
         "edited",
         (
             RewardTerm("outcome", 1.0, outcome),
-            RewardTerm("calls", per_call, lambda o: o.calls, cap=call_cap, process=True),
-            RewardTerm("repeats", -repeat_cost, lambda o: o.repeats),
+            *call_terms(per_call, call_cap, repeat_cost),
             RewardTerm("pleasing", pleasing, _says_closed, process=True),
         ),
     )

@@ -1,0 +1,128 @@
+"""Alarm lines on a training log: calibrated on some runs, judged on others.
+
+A monitor reads rows of metrics and nothing else, so it works on any project's log.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl_lab.config import nearest
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+"""The metrics of one run, update by update."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """Fires where the mean of a figure over the last updates lies above a line.
+
+        level_t = mean(x_(t-window+1), ..., x_t);  alarm: the first t with level_t > line
+    """
+
+    metric: str
+    """A figure of each row; rows before the first update may lack it."""
+    window: int = 3
+    line: float = math.inf
+    """Infinite until it is calibrated: then it never fires."""
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window must be at least 1, got {self.window}")
+
+    def levels(self, rows: Rows) -> list[float | None]:
+        """The level after each row; None as long as the window is not full.
+
+        Raises:
+            ValueError: no row has the figure; the nearest one is offered.
+        """
+        values = [row.get(self.metric) for row in rows]
+        if rows and all(value is None for value in values):
+            names = sorted({name for row in rows for name in row})
+            raise ValueError(f"no row has {self.metric!r}: {nearest(self.metric, names)}")
+        ends = range(1, len(values) + 1)
+        return [_mean(values[max(0, end - self.window) : end], self.window) for end in ends]
+
+    def alarm(self, rows: Rows) -> int | None:
+        """Place of the first row whose level lies above the line."""
+        levels = enumerate(self.levels(rows))
+        return next((at for at, level in levels if level is not None and level > self.line), None)
+
+    def peak(self, rows: Rows) -> float:
+        """The highest level of a run; minus infinity where the window is never full."""
+        return max((v for v in self.levels(rows) if v is not None), default=-math.inf)
+
+
+def _mean(values: Sequence[float | None], window: int) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / window if len(known) == window else None
+
+
+def calibrated(monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows]) -> Monitor:
+    """The monitor with the line that tells two sets of runs apart best.
+
+    Fewest runs on the wrong side, false alarms counted twice (who cries wolf is switched off);
+    among equals the middle of the widest gap between two peaks.
+
+    Args:
+        monitor: figure and window.
+        healthy: logs of runs that must not fire.
+        broken: logs of runs that must.
+
+    Raises:
+        ValueError: one of the two is empty.
+    """
+    if not healthy or not broken:
+        raise ValueError("healthy and broken must each hold the log of at least one run")
+    calm, wild = ([monitor.peak(rows) for rows in runs] for runs in (healthy, broken))
+    peaks = sorted({*calm, *wild})
+
+    def wrong(line: float) -> int:
+        return 2 * sum(p > line for p in calm) + sum(p <= line for p in wild)
+
+    gaps = list(itertools.pairwise(peaks))
+    if not gaps:
+        return replace(monitor, line=peaks[0])
+    best = min(gaps, key=lambda gap: (wrong(gap[0]), gap[0] - gap[1]))
+    return replace(monitor, line=(best[0] + best[1]) / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a monitor did on runs that its line was not made from."""
+
+    hits: int
+    broken: int
+    false_alarms: int
+    healthy: int
+    notice: tuple[int | None, ...]
+    """For each broken run that was caught and fell: updates from the alarm to the fall."""
+
+
+def judged(
+    monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows], falls: Sequence[int | None]
+) -> Judgement:
+    """Counts hits, false alarms and updates of notice.
+
+    Args:
+        monitor: with its line.
+        healthy: logs that must not fire.
+        broken: logs that must.
+        falls: for each broken one the place of its fall, None where it never fell.
+    """
+    fired = [monitor.alarm(rows) for rows in broken]
+    notice = [
+        fall - alarm for alarm, fall in zip(fired, falls, strict=True) if None not in (alarm, fall)
+    ]
+    return Judgement(
+        hits=sum(alarm is not None for alarm in fired),
+        broken=len(broken),
+        false_alarms=sum(monitor.alarm(rows) is not None for rows in healthy),
+        healthy=len(healthy),
+        notice=tuple(notice),
+    )

@@ -1,0 +1,97 @@
+"""Alarm lines: levels and lines by hand, the earliest alarm, wrong input."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentrl_lab.learner.monitors import Judgement, Monitor, calibrated, judged
+
+
+def log(*values):
+    return [{"update": n} | ({} if v is None else {"kl": v}) for n, v in enumerate(values)]
+
+
+KL = Monitor("kl", window=2)
+
+
+def test_level_is_the_mean_of_the_last_updates():
+    assert KL.levels(log(None, 1.0, 3.0, 5.0)) == [None, None, 2.0, 4.0]
+
+
+def test_level_needs_a_full_window():
+    assert Monitor("kl", window=3).levels(log(1.0, None, 3.0)) == [None, None, None]
+    assert KL.peak(log(1.0)) == -math.inf
+
+
+def test_alarm_is_the_first_level_above_the_line_and_not_on_it():
+    line = Monitor("kl", window=2, line=2.0)
+    assert line.alarm(log(1.0, 3.0, 3.0, 9.0)) == 2  # levels 2, 3, 6: the first is on the line
+    assert line.alarm(log(2.0, 2.0, 2.0)) is None
+
+
+def test_a_monitor_that_was_not_calibrated_never_fires():
+    assert KL.alarm(log(1e9, 1e9)) is None
+
+
+def test_a_figure_that_no_row_has_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match=r"no row has 'kll': .*kl"):
+        Monitor("kll").levels(log(1.0))
+
+
+def test_window_below_one_is_refused():
+    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
+        Monitor("kl", window=0)
+
+
+def test_line_in_the_middle_of_the_gap():
+    found = calibrated(KL, [log(1, 1), log(2, 2)], [log(6, 6), log(9, 9)])
+    assert found.line == 4.0  # between 2 and 6
+
+
+def test_a_healthy_run_on_the_wrong_side_counts_twice():
+    # peaks: healthy 1 and 5, broken 4 and 8. A line between 4 and 5 is wrong twice over.
+    found = calibrated(KL, [log(1, 1), log(5, 5)], [log(4, 4), log(8, 8)])
+    assert found.line == 6.5  # misses the broken 4 (1), instead of flagging the healthy 5 (2)
+
+
+def test_all_peaks_alike_gives_a_line_that_fires_for_none():
+    found = calibrated(KL, [log(3, 3)], [log(3, 3)])
+    assert found.alarm(log(3, 3)) is None
+
+
+@pytest.mark.parametrize(("healthy", "broken"), [([], [log(1)]), ([log(1)], [])])
+def test_calibration_needs_both_kinds(healthy, broken):
+    with pytest.raises(ValueError, match="at least one run"):
+        calibrated(KL, healthy, broken)
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=1, max_size=8),
+    st.lists(st.floats(0, 10), min_size=1, max_size=8),
+)
+def test_no_line_does_better_than_the_calibrated_one(calm, wild):
+    single = Monitor("kl", window=1)
+    line = calibrated(single, [log(v) for v in calm], [log(v) for v in wild]).line
+
+    def wrong(at):
+        return 2 * sum(v > at for v in calm) + sum(v <= at for v in wild)
+
+    inside = [at for at in (*calm, *wild) if at < max(*calm, *wild)]
+    assert not inside or wrong(line) <= min(map(wrong, inside))
+
+
+def test_judgement_by_hand():
+    line = Monitor("kl", window=1, line=2.0)
+    healthy = [log(1, 1, 1), log(1, 3, 1)]  # the second cries wolf
+    broken = [log(1, 3, 3, 3), log(3, 3, 3, 3), log(1, 1, 1, 1), log(3, 1, 1, 1)]
+    seen = judged(line, healthy, broken, falls=[3, 1, 2, None])
+    assert seen == Judgement(hits=3, broken=4, false_alarms=1, healthy=2, notice=(2, 1))
+
+
+def test_judgement_needs_a_fall_for_each_broken_run():
+    with pytest.raises(ValueError):
+        judged(KL, [log(1)], [log(1)], falls=[])

@@ -1,0 +1,57 @@
+"""Pitfalls as data: arms, seeds that never meet, falls by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrl_lab.workbook.pitfalls import (
+    BROKEN,
+    CALIBRATION,
+    CLEAN,
+    JUDGED,
+    PITFALLS,
+    fall_of,
+    log_of,
+)
+from agentrl_lab.workbook.studies import STUDIES
+
+ALL = pytest.mark.parametrize("pitfall", PITFALLS.values(), ids=PITFALLS.keys())
+
+
+def test_a_line_is_never_judged_on_the_seeds_it_was_made_from():
+    assert not set(JUDGED) & set(CALIBRATION)
+
+
+@ALL
+def test_each_pitfall_is_two_studies(pitfall):
+    study, calibration = STUDIES[pitfall.name], STUDIES[f"{pitfall.name}_alarm"]
+    assert {CLEAN, BROKEN, *pitfall.cures} <= set(study.arms)
+    assert set(calibration.arms) == {CLEAN, BROKEN}
+    assert (study.seeds, calibration.seeds) == (JUDGED, CALIBRATION)
+    assert study.rule == calibration.rule == pitfall.rule
+    assert all(study.arms[arm] == calibration.arms[arm] for arm in (CLEAN, BROKEN))
+
+
+@ALL
+def test_broken_differs_from_clean_in_the_mistake_alone(pitfall):
+    arms = pitfall.study().arms
+    assert set(arms[BROKEN].items()) - set(arms[CLEAN].items()) == set(pitfall.broken.items())
+    assert set(arms[CLEAN].items()) == set(pitfall.common.items())
+
+
+def test_log_of_a_recorded_run():
+    row = {"arm": CLEAN, "curve": {"update": [0, 1], "kl": [None, 0.5]}}
+    assert log_of(row) == [{"update": 0, "kl": None}, {"update": 1, "kl": 0.5}]
+
+
+@pytest.mark.parametrize(
+    ("success", "fall"),
+    [
+        ([0.25, 0.875, 0.75, 0.5], 3),  # 0.5 is more than 0.25 below 0.875, 0.75 is not
+        ([0.875, 0.625, 0.65], None),  # exactly 0.25 is no fall
+        ([0.2, 0.1, 0.3], None),
+        ([], None),
+    ],
+)
+def test_fall_by_hand(success, fall):
+    assert fall_of([{"validation_success": v} for v in success], drop=0.25) == fall
