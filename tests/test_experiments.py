@@ -19,7 +19,10 @@ from agentrl_lab.config import TrainConfig
 from agentrl_lab.learner import experiments
 from agentrl_lab.learner.experiments import (
     Experiment,
+    averaged,
+    by_seed,
     cell_key,
+    compared,
     episodes_to,
     paired,
     read_results,
@@ -49,6 +52,30 @@ def test_wrong_settings_elsewhere_are_refused_before_any_training(small):
         dataclasses.replace(small, elsewhere={"x": {"tool": "moved"}})
     with pytest.raises(ValueError, match="did you mean 'moved'"):
         dataclasses.replace(small, elsewhere={"x": {"tools": "movd"}})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"seeds": ()}, "needs arms, and seeds that differ"),
+        ({"seeds": (0, 0)}, "needs arms, and seeds that differ"),
+        ({"arms": {}}, "needs arms"),
+        ({"arms": {"hot": {"seed": 5}}}, "hot must map settings but the seed"),
+        ({"arms": {"hot": None}}, "hot must map settings"),
+        ({"arms": {"hot": {"episode": 5}}}, "did you mean 'episodes'"),
+        ({"elsewhere": {"x": "moved"}}, "x must map settings"),
+    ],
+)
+def test_a_wrong_experiment_is_refused_when_it_is_written(small, wrong, said):
+    with pytest.raises(ValueError, match=said):
+        dataclasses.replace(small, **wrong)
+
+
+def test_a_policy_that_is_not_there_is_found_before_the_first_run(small, tmp_path):
+    arms = {"plain": small.arms["plain"], "lost": {"policy": "nope"}}
+    with pytest.raises(ValueError, match="no policy at 'nope'"):
+        run_experiment(dataclasses.replace(small, arms=arms), tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 def test_cells_stand_seed_by_seed_and_differ_in_arm_and_seed_only(small):
@@ -215,3 +242,27 @@ def test_code_and_data_covers_every_module_a_run_uses(monkeypatch):
         assert experiments.code_and_data.__wrapped__() != first, name
     monkeypatch.setattr(Path, "read_bytes", real)
     assert experiments.code_and_data.__wrapped__() == first
+
+
+# Arms of recorded rows
+
+MIXED = [
+    {"arm": "b", "seed": 1, "x": 4.0}, {"arm": "a", "seed": 1, "x": 3.0},
+    {"arm": "a", "seed": 0, "x": 1.0}, {"arm": "b", "seed": 0, "x": 1.0},
+]  # fmt: skip
+
+
+def test_figures_of_an_arm_stand_by_seed_whatever_the_order_of_rows():
+    assert by_seed(MIXED, "a", lambda row: row["x"]) == [1.0, 3.0]
+
+
+def test_arms_are_compared_in_pairs_of_seeds():
+    found = compared(MIXED, "b", "a", lambda row: row["x"])
+    assert (found.mean, found.n) == (0.5, 2)  # 1 - 1 and 4 - 3
+    assert averaged(MIXED, "a", lambda row: row["x"]).value == 2.0
+
+
+def test_an_arm_that_is_not_there_is_refused_with_the_nearest():
+    rows = [{"arm": "clean", "seed": 0}]
+    with pytest.raises(ValueError, match="arm 'claen' is not known: did you mean 'clean'"):
+        by_seed(rows, "claen", lambda row: 0.0)

@@ -76,7 +76,7 @@ def test_order_of_offering_does_not_matter():
         ("0 " + "[" * 5000, InvalidKind.BAD_JSON),
         ('0 ["S1001"], "more": [1]', InvalidKind.BAD_JSON),
         ('0 ["S1001"]}} thanks', InvalidKind.BAD_JSON),
-        ('0 ["S1001"] 0 ["S1001"]', InvalidKind.BAD_JSON),
+        ('0 ["S1001"] 0 ["S1001"]', InvalidKind.SEVERAL_CALLS),
         ('000 ["S1001"]', InvalidKind.NO_CALL),
         ('\u0660 ["S1001"]', InvalidKind.NO_CALL),
         ('\uff10 ["S1001"]', InvalidKind.NO_CALL),

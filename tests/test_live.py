@@ -115,7 +115,7 @@ def test_pictures_of_a_run_and_of_arms_say_their_numbers(settings):
     curve = {"episodes": [0, 4], "validation_success": [None, 0.5]}
     seeds = [{"arm": arm, "seed": 0, "curve": curve} for arm in ("plain", "hot")]
     seeds.append({"arm": "hot", "seed": 1, "curve": {**curve, "validation_success": [0, 1.0]}})
-    picture = arms(seeds, "validation_success", "success (share)")
+    picture = arms(seeds, {"validation_success": "success (share)"})
     assert picture.sentence == (
         "success (share), mean over seeds at the end: plain 0.50; hot 0.75."
     )

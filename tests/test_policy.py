@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentrl_lab.learner.policy import (
@@ -143,6 +144,20 @@ def test_policy_of_another_kind_is_refused(policy, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "nothing"}), "utf-8")
     with pytest.raises(PolicyError, match="cannot be read"):
         load_policy(tmp_path)
+
+
+def test_an_empty_name_is_refused_and_not_taken_for_this_folder():
+    with pytest.raises(PolicyError, match="got an empty one"):
+        find_policy("")
+
+
+def test_a_policy_that_cannot_be_written_is_one_clear_error(policy, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("I/O error: no space left on device")
+
+    monkeypatch.setattr("agentrl_lab.learner.policy.save_file", full)
+    with pytest.raises(OSError, match=r"cannot be written: .*no space left"):
+        policy.save(tmp_path)
 
 
 def test_policy_name_that_is_nearly_right_gets_the_right_one_offered(tmp_path, monkeypatch):

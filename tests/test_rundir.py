@@ -86,12 +86,24 @@ def test_metrics_last_line_cut_by_a_kill_is_left_out(tmp_path):
         lambda raw: {**raw, "sead": 1},
         lambda raw: {**raw, "ppo": {"clip": 1}},
         lambda raw: {k: v for k, v in raw.items() if k != "ppo"},
+        lambda raw: {**raw, "env": 3},
+        lambda raw: {"model_type": "llama"},
+        lambda raw: None,
+        lambda raw: [],
+        lambda raw: 3,
     ],
 )
 def test_damaged_config_is_one_clear_error(tmp_path, damage):
     run = RunDir.create(tmp_path / "run", CONFIG)
     raw = damage(dataclasses.asdict(CONFIG))
     (run.path / "config.json").write_text(json.dumps(raw))
+    with pytest.raises(RunDirError, match=r"config.json (cannot be read|holds no|must hold)"):
+        run.config()
+
+
+def test_config_nested_without_end_is_one_clear_error(tmp_path):
+    run = RunDir.create(tmp_path / "run", CONFIG)
+    (run.path / "config.json").write_text('{"a":' * 100_000)
     with pytest.raises(RunDirError, match=r"config.json cannot be read"):
         run.config()
 

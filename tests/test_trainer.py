@@ -32,6 +32,16 @@ def run(path, policy, **settings):
     return trainer, result
 
 
+def test_a_run_knows_its_policy_from_every_folder(tmp_path, small_policy, monkeypatch):
+    monkeypatch.chdir(small_policy.parent)
+    trainer = training.start_run(tmp_path / "run", small(small_policy.name))
+    trainer.run.release()
+    monkeypatch.chdir(tmp_path)
+    again = training.resume_run(tmp_path / "run")
+    assert again.config.policy == str(small_policy)
+    again.run.release()
+
+
 def test_run_leaves_everything_a_run_must_leave(tmp_path, small_policy):
     trainer, result = run(tmp_path / "run", small_policy)
     rows = metrics(tmp_path / "run")

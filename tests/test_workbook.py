@@ -3,9 +3,9 @@
 import pytest
 
 from agentrl_lab.config import EnvConfig, TrainConfig
-from agentrl_lab.learner.rundir import RunDir
+from agentrl_lab.learner.rundir import RunDir, RunDirError
 from agentrl_lab.records import Call
-from agentrl_lab.workbook import playing, plots
+from agentrl_lab.workbook import playing, plots, training
 from agentrl_lab.workbook.doctoring import examine
 from agentrl_lab.workbook.report import table
 from agentrl_lab.workbook.training import desk_of, next_folder
@@ -69,6 +69,30 @@ def test_policy_of_a_run_meets_the_desk_that_it_was_trained_at(tmp_path, monkeyp
     monkeypatch.chdir(run.path)
     assert desk_of("tiny-base") == desk_of("checkpoints") == EnvConfig()
     run.release()
+
+
+def test_training_goes_on_at_the_desk_that_a_policy_knows(tmp_path, monkeypatch):
+    """The policy of a run brings its desk; what is given on the command line comes before it."""
+    run = RunDir.create(tmp_path / "run", TrainConfig(env=EnvConfig(codec="id", tools="moved")))
+    (run.path / "policy").mkdir()
+    run.release()
+    asked = []
+
+    def started(out, config):
+        asked.append(config.env)
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(training, "start_run", started)
+    settings = {"policy": str(run.path / "policy"), "tools": "one_more"}
+    with pytest.raises(RuntimeError, match="far enough"):
+        training.run_training(tmp_path / "next", None, settings, print)
+    assert asked == [EnvConfig(codec="id", tools="one_more")]
+
+
+def test_a_file_in_place_of_a_folder_is_named_with_its_option(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirError, match="--out must be a folder"):
+        training.run_warm_start("tiny-raw", tmp_path / "file", print)
 
 
 def test_drawing_leaves_no_open_figure():

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from scipy import stats
 
-from agentrl_lab.config import EnvConfig, TrainConfig, data_dir, with_settings
+from agentrl_lab.config import EnvConfig, TrainConfig, choice, data_dir, with_settings
 from agentrl_lab.learner.evaluation import evaluate
-from agentrl_lab.learner.policy import load_policy
+from agentrl_lab.learner.policy import find_policy, load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.rundir import CONFIG, RESULT, RunDir, RunDirError
 from agentrl_lab.learner.trainer import EVALUATION_SEED, resume_run, start_run, ticket_env
@@ -71,7 +71,13 @@ class Experiment:
     elsewhere: Mapping[str, Settings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for settings in self.elsewhere.values():  # refused now, not after hours of training
+        if not self.arms or not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"{self.name} needs arms, and seeds that differ, got {self.seeds}")
+        for name, settings in (*self.arms.items(), *self.elsewhere.items()):
+            if not isinstance(settings, Mapping) or "seed" in settings:
+                raise ValueError(f"{name} must map settings but the seed, got {settings!r}")
+        self.cells()  # refused now, not after hours of training
+        for settings in self.elsewhere.values():
             with_settings(EnvConfig(), settings)
 
     def cells(self) -> list[tuple[str, int, TrainConfig]]:
@@ -94,6 +100,8 @@ def run_experiment(
         say: told of each cell that has finished.
     """
     cells, elsewhere = experiment.cells(), tuple(experiment.elsewhere.values())
+    for policy in {config.policy for _, _, config in cells}:
+        find_policy(policy)
     folders = {store / cell_key(config): config for _, _, config in cells}
     missing = [
         (folder, config, elsewhere)
@@ -237,6 +245,37 @@ class Difference:
     high: float
     p: float
     n: int
+
+    @property
+    def value(self) -> float:
+        """The mean, as pictures of intervals name it."""
+        return self.mean
+
+
+Figure = Callable[[Row], float]
+"""What is read off a row."""
+
+
+def by_seed(rows: Sequence[Row], arm: str, figure: Figure) -> list[float]:
+    """A figure of every run of an arm, in the order of seeds.
+
+    Raises:
+        ValueError: no row is of that arm; the nearest one is offered.
+    """
+    choice("arm", arm, dict.fromkeys(row["arm"] for row in rows))
+    own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: row["seed"])
+    return [figure(row) for row in own]
+
+
+def averaged(rows: Sequence[Row], arm: str, figure: Figure) -> Difference:
+    """Mean of a figure over the seeds of an arm, with its 95% t interval."""
+    values = by_seed(rows, arm, figure)
+    return paired(values, [0.0] * len(values))
+
+
+def compared(rows: Sequence[Row], arm: str, other: str, figure: Figure) -> Difference:
+    """A figure of one arm minus that of another, seed by seed."""
+    return paired(by_seed(rows, arm, figure), by_seed(rows, other, figure))
 
 
 def paired(a: Sequence[float], b: Sequence[float]) -> Difference:

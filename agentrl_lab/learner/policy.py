@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -79,12 +80,19 @@ class Policy(nn.Module):
             self.train(was_training)
 
     def save(self, folder: Path, *, value_head: bool = True) -> None:
-        """Writes model, tokenizer and value head in Hugging Face format (safetensors only)."""
-        self.model.save_pretrained(folder)
-        self.tokenizer.tokenizer.save_pretrained(folder)
-        if value_head:
-            weights = {k: v.contiguous() for k, v in self.value_head.state_dict().items()}
-            save_file(weights, folder / VALUE_HEAD_FILE)
+        """Writes model, tokenizer and value head in Hugging Face format (safetensors only).
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        try:
+            self.model.save_pretrained(folder)
+            self.tokenizer.tokenizer.save_pretrained(folder)
+            if value_head:
+                weights = {k: v.contiguous() for k, v in self.value_head.state_dict().items()}
+                save_file(weights, folder / VALUE_HEAD_FILE)
+        except SafetensorError as error:
+            raise OSError(f"policy folder {folder} cannot be written: {error}") from error
 
 
 def find_policy(name: str) -> Path:
@@ -94,6 +102,8 @@ def find_policy(name: str) -> Path:
         PolicyError: there is none; the nearest name is offered.
     """
     shipped = data_dir() / "policies"
+    if not name:
+        raise PolicyError("policy must be a folder or a name under data/policies, got an empty one")
     for path in (Path(name), shipped / name):
         if path.is_dir():
             return path

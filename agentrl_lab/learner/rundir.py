@@ -108,12 +108,14 @@ class RunDir:
         Raises:
             RunDirError: config.json is damaged or from another version.
         """
+        raw, where = self.read(CONFIG), self.path / CONFIG
+        if raw is None or not raw.keys() >= GROUPS.keys():
+            raise RunDirError(f"{where} holds no settings of a run. {_REMEDY}")
         try:
-            raw = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
             groups = {name: kind(**raw.pop(name)) for name, kind in GROUPS.items()}
             return TrainConfig(**raw, **groups)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunDirError(f"{self.path / CONFIG} cannot be read: {error}. {_REMEDY}") from error
+        except (ValueError, TypeError) as error:
+            raise RunDirError(f"{where} cannot be read: {error}. {_REMEDY}") from error
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         """A JSON file, whole or not at all."""
@@ -129,9 +131,11 @@ class RunDir:
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return dict(content)
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunDirError(f"{path} cannot be read: {error}. {_REMEDY}") from error
+        if not isinstance(content, dict):
+            raise RunDirError(f"{path} must hold a JSON object, got {str(content)[:40]}. {_REMEDY}")
+        return content
 
     def result(self) -> dict[str, Any] | None:
         """result.json, None while the run has not finished.

@@ -245,10 +245,10 @@ class Trainer:
         after = {t: self._test(self.policy, tasks, t) for t in (0.0, warm)}
         start = load_policy(self.config.policy)
         before = {t: self._test(start, tasks, t) for t in (0.0, warm)}
-        last = self.run.metrics()[-1]
+        rows = self.run.metrics()
         seconds = self.progress.seconds + time.perf_counter() - started
         return {
-            "validation_success": last["validation_success"],
+            "validation_success": rows[-1]["validation_success"],
             "test_success": after[0.0].success.value,
             "test": after[0.0].as_dict(),
             "test_at_temperature": after[warm].as_dict(),
@@ -261,7 +261,7 @@ class Trainer:
             "rollbacks": self.progress.rollbacks,
             "seed": self.config.seed,
             "seconds": seconds,
-            "peak_rss_mb": peak_rss_mb(),
+            "peak_rss_mb": max([peak_rss_mb(), *(row.get("rss_peak_mb", 0.0) for row in rows)]),
         }
 
     def _test(self, policy: Policy, tasks: range, temperature: float) -> Evaluation:
@@ -292,6 +292,8 @@ def episode_metrics(trajectories: list[Trajectory], temperature: float) -> dict[
 
 def start_run(path: Path, config: TrainConfig, make_env: MakeEnv = ticket_env) -> Trainer:
     """A trainer in a new folder; nothing is left behind when policy and settings do not fit."""
+    if Path(config.policy).is_dir():  # whoever resumes may stand in another folder
+        config = replace(config, policy=str(Path(config.policy).resolve()))
     _check_room(load_policy(config.policy), config, make_env)
     return Trainer(config, RunDir.create(path, config), make_env)
 

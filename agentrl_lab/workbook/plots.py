@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -190,29 +191,42 @@ def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:
 STYLES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"))
 
 
-def arms(rows: Sequence[dict[str, Any]], metric: str, label: str) -> Picture:
-    """One metric of an experiment: a thin line for each seed, a thick one for the mean of an arm.
+def arms(
+    rows: Sequence[dict[str, Any]], metrics: Mapping[str, str], only: Sequence[str] = ()
+) -> Picture:
+    """Metrics of an experiment: a thin line for each seed, a thick one for the mean of an arm.
 
     Args:
         rows: rows of experiments.run_experiment.
-        metric: a name of experiments.CURVE.
-        label: of the vertical axis, with the unit.
+        metrics: name of experiments.CURVE -> label of its axis, with the unit; a panel each.
+        only: arms to draw, in this order; all of them when empty.
     """
-    figure = Figure(figsize=(8.0, 4.0), layout="constrained")
-    axes, ends = figure.subplots(), []
-    for arm, (colour, style) in zip(_names(rows), STYLES, strict=False):
-        curves = [row["curve"] for row in rows if row["arm"] == arm]
-        x = curves[0]["episodes"]
-        for curve in curves:
-            axes.plot(x, _numbers(curve[metric]), style, color=colour, alpha=0.25, linewidth=0.8)
-        mean = np.mean([_numbers(curve[metric]) for curve in curves], axis=0)
-        axes.plot(x, mean, style, color=colour, linewidth=2.5, label=f"{arm} ({len(curves)} seeds)")
-        ends.append(f"{arm} {mean[-1]:.2f}")
-    axes.set(xlabel="episodes", ylabel=label)
-    axes.legend(frameon=False, handlelength=4)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return Picture(figure, f"{label}, mean over seeds at the end: {'; '.join(ends)}.")
+    figure = Figure(figsize=(4.6 * max(2, len(metrics)), 3.8), layout="constrained")
+    names, told = only or _names(rows), []
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for axes, (metric, label) in zip(panels, metrics.items(), strict=True):
+        ends = []
+        for arm, style in zip(names, itertools.cycle(STYLES)):
+            curves = [row["curve"] for row in rows if row["arm"] == arm]
+            ends.append(f"{arm} {_draw_arm(axes, curves, metric, arm, style):.2f}")
+        axes.set(xlabel="episodes", ylabel=label)
+        axes.legend(frameon=False, handlelength=4, fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        told.append(f"{label}, mean over seeds at the end: {'; '.join(ends)}.")
+    return Picture(figure, " ".join(told))
+
+
+def _draw_arm(
+    axes: Any, curves: Sequence[dict[str, Any]], metric: str, arm: str, drawn: tuple[str, str]
+) -> float:
+    """Draws the seeds of an arm and their mean; returns where the mean ends."""
+    (colour, style), x = drawn, curves[0]["episodes"]
+    for curve in curves:
+        axes.plot(x, _numbers(curve[metric]), style, color=colour, alpha=0.25, linewidth=0.8)
+    mean = np.mean([_numbers(curve[metric]) for curve in curves], axis=0)
+    axes.plot(x, mean, style, color=colour, linewidth=2.5, label=f"{arm} ({len(curves)} seeds)")
+    return float(mean[-1])
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:

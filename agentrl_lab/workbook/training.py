@@ -37,8 +37,12 @@ MISFIT = "note: nearly every action is invalid; does the policy know another --c
 def run_training(
     out: Path | None, resume: Path | None, settings: dict[str, Any], say: Say
 ) -> dict[str, Any]:
-    """Trains, or goes on training; returns the result with the paths of run and report."""
-    config = with_settings(TrainConfig(), settings)
+    """Trains, or goes on training; returns the result with the paths of run and report.
+
+    The policy of a run is trained at the desk that it knows, but for `settings`.
+    """
+    start = settings.get("policy", TrainConfig().policy)
+    config = with_settings(TrainConfig(env=desk_of(start)), settings)
     trainer = resume_run(resume) if resume else start_run(out or next_folder(), config)
     run = trainer.run
     for note in trainer.notes:
@@ -177,6 +181,8 @@ def run_warm_start(name: str, out: Path | None, say: Say) -> None:
     if name not in RECIPES:
         raise ValueError(f"no recipe is called {name!r}: {nearest(name, RECIPES)}")
     folder = out or data_dir() / "policies" / name
+    if out and out.exists() and not out.is_dir():
+        raise RunDirError(f"--out must be a folder, and {out} is a file")
     if out and out.exists() and any(out.iterdir()):
         raise RunDirError(f"{out} is not empty: choose another --out")
     folder.mkdir(parents=True, exist_ok=True)  # minutes of work follow: can it be written at all?

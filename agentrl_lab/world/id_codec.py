@@ -46,7 +46,8 @@ class IdCodec:
             return Parsed((), read, "")
         values, end = read
         if text[end:].strip():
-            failure = ParseFailure(InvalidKind.BAD_JSON, "There is text after the list.")
+            again = InvalidKind.SEVERAL_CALLS if _OPENER.match(text, end) else InvalidKind.BAD_JSON
+            failure = ParseFailure(again, "There is text after the list.")
             return Parsed((), failure, text[end:])
         call = self._named(int(opener[1]), values)
         return Parsed((), call, "") if isinstance(call, ParseFailure) else Parsed((call,), None, "")
@@ -72,9 +73,10 @@ class IdCodec:
         if call.tool not in names:
             raise ValueError(f"no tool is called {call.tool!r}: {nearest(call.tool, names)}")
         number, given = names.index(call.tool), set(call.arguments)
-        places = _places(self.tools[number])[: len(given)]
+        takes = _places(self.tools[number])
+        places = takes[: len(given)]
         if given != set(places):
-            raise ValueError(f"{call.tool} takes {places} in this order, got {sorted(given)}")
+            raise ValueError(f"{call.tool} takes {takes} in this order, got {list(call.arguments)}")
         return f"{number} {dump([call.arguments[name] for name in places])}"
 
 

@@ -398,7 +398,7 @@ if run.result:
 # %% tags=["nbval-check-output"]
 from collections import Counter
 
-from agentrl_lab.learner.experiments import episodes_to, paired, read_results
+from agentrl_lab.learner.experiments import by_seed, compared, episodes_to, read_results
 
 study = read_results("reward_presets")
 ROWS = study["rows"]
@@ -406,19 +406,15 @@ print(study["question"])
 print(study["rule"].replace(". ", ".\n"))
 
 # %% tags=["nbval-ignore-output"]
-widgets.show(plots.arms(ROWS, "validation_success", "validation success (share)"))
+widgets.show(plots.arms(ROWS, {"validation_success": "validation success (share)"}))
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(strategies_picture(ROWS))
 
 
 # %% tags=["nbval-check-output"]
-def by_seed(arm, figure):
-    return [figure(row) for row in ROWS if row["arm"] == arm]
-
-
 def compare(what, first, second, figure):
-    found = paired(by_seed(first, figure), by_seed(second, figure))
+    found = compared(ROWS, first, second, figure)
     interval = f"95%: {found.low:+.2f} to {found.high:+.2f}"
     print(f"{what}, {first} minus {second}: {found.mean:+.2f} ({interval})")
     return found
@@ -428,14 +424,16 @@ needed = compare(
     "episodes to 0.9", "shaped", "outcome", lambda row: episodes_to(row, 0.9)
 )
 gained = compare("test success", "shaped", "process", lambda row: row["test_success"])
-alone = sum(by_seed("outcome", lambda row: episodes_to(row, 0.9))) / 10
+alone = sum(by_seed(ROWS, "outcome", lambda row: episodes_to(row, 0.9))) / 10
 print(f"outcome alone needs {alone:.0f} episodes on average")
 honest = {}
 for arm in PRESETS:
-    most = Counter(by_seed(arm, lambda row: next(iter(row["strategies"]))))
+    most = Counter(by_seed(ROWS, arm, lambda row: next(iter(row["strategies"]))))
     honest[arm] = most["honest"]
     told = ", ".join(f"{name} {seeds}" for name, seeds in most.most_common())
-    paid = sum(by_seed(arm, lambda row: row["curve"]["reward_per_episode"][-1])) / 10
+    paid = (
+        sum(by_seed(ROWS, arm, lambda row: row["curve"]["reward_per_episode"][-1])) / 10
+    )
     print(f"{arm:<8} reward at the end {paid:.2f}; most frequent, by seeds: {told}")
 
 
@@ -455,18 +453,17 @@ print("the audit foresees:", verdict(foreseen, not foreseen))
 # Three claims, and by the rule that was written first none of them stands:
 #
 # - **D1, the outcome alone gives hardly any signal: refuted here.** The outcome alone gets there
-# as fast as the shaped reward, on every seed (counted in updates of 64 episodes). In a pair both
-# runs draw the same noise, and the small sums of `shaped` hardly change a push. Our episodes have
-# two or three turns, and the untrained policy solves a quarter of them by itself: the end is signal
-# enough. Longer tasks may differ; this does not say so.
+#   as fast as the shaped reward, on every seed (counted in updates of 64 episodes). Our guess: the
+#   episodes are short, and the untrained policy solves a quarter of them by itself (notebook 00),
+#   so the end is signal enough. Longer tasks may differ; this does not say so.
 # - **Process rewards spoil the policy: refuted.** They break the tenfold rule, and nothing
 #   lasting happens. Section 2 said why: honesty is still their best answer.
 # - **The audit foresees what training finds: refuted, by `printed`.** Under the three others,
-#   honesty is what is found, on all seeds. Under `printed` the search had found a way that pays
-#   0.025 more than honesty. Training found neither. On most seeds it looks, changes what is due,
-#   and then says whatever is at hand, for nobody reads the reply: look at the bar "unnamed". The
-#   reward rises to 0.91, as far as that of the honest runs, and success stops at a half or falls
-#   back to a fifth.
+#   honesty is the most frequent way, on all seeds. Under `printed` the search had found a way that
+#   pays 0.025 more than honesty. There the most frequent way is honest on seven seeds, in about
+#   half of the episodes, and one without a name on three: look at the bar "unnamed". In one such
+#   run the policy looks, changes what is due, and then says "Ticket S9989 is.", for nobody reads
+#   the reply. The reward rises to 0.91, and success stops at a half, or at a fifth on two seeds.
 #
 # So the audit tells what *pays*, not what is *learned*. Where two ways pay nearly the same,
 # training takes the one that lies near. Its use is the other direction: where honesty pays best by

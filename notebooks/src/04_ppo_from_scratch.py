@@ -236,7 +236,8 @@ for t in [*places, *range(second.start, second.start + 4), T - 1]:
 # section 1. But is the estimate right? The table plays thousands of episodes on the desk, without
 # text, a turn for a token. Hollow diamond: the exact advantage. Dot: the mean of what GAE says.
 # Bar: the spread of single estimates. (What all actions of a state share is taken out; it pushes
-# none of them.) The critic is exact, or says 0 like an untouched value head.
+# none of them.) The critic is exact, half of that, or 0 like an untouched
+# value head.
 #
 # Guess first: without a critic, which lambda is right?
 
@@ -247,7 +248,8 @@ pairs = [(s, a) for s, a in SHOWN if any((s, a) in steps for steps in played.ste
 
 def draw(gamma, gae_lambda, critic):
     solved = evaluate(table, SPEC, gamma=gamma)
-    values = {"exact": solved.values, "none": {}}[critic]
+    share = {"exact": 1.0, "half": 0.5, "none": 0.0}[critic]
+    values = {state: share * value for state, value in solved.values.items()}
     found = credit.estimates(played, values, gamma=gamma, gae_lambda=gae_lambda)
     exactly = {(s, a): solved.advantages[s][a] for s, a in pairs}
     return pictures.credit(exactly, credit.centred(found, table), pairs)
@@ -257,12 +259,12 @@ panel = widgets.explore(
     draw,
     gamma=(0.5, 1.0, 0.01, 0.99),
     gae_lambda=(0.0, 1.0, 0.05, 0.95),
-    critic=["exact", "none"],
+    critic=["exact", "half", "none"],
 )
 panel
 
 # %% tags=["nbval-ignore-output"]
-for critic in ("exact", "none"):
+for critic in ("exact", "half", "none"):
     for gae_lambda in (0.0, 0.5, 1.0):
         said = panel.set(critic=critic, gae_lambda=gae_lambda).sentence
         print(f"critic {critic:<5} lambda {gae_lambda:.1f}: {said}")
@@ -278,15 +280,14 @@ widgets.show(pictures.running_mean({step: found[step] for step in STARTS}, exact
 
 # %% [markdown]
 # With an exact critic every lambda is right on average; a small one is quieter. Without a critic,
-# lambda 0 is quiet and wrong: it never sees the reward of a later turn. Lambda 1 is right on
-# average whatever the critic says. **Larger lambda: less of the critic's bias, more of the
-# episodes' variance.** Gamma moves the diamonds: at 0.5, what is paid a turn later counts half, and
-# the oracle solves another task.
+# lambda 0 is quiet and wrong: it never sees the reward of a later turn. A critic that is half right
+# is half as wrong. Lambda 1 is right on average whatever the critic says. **Larger lambda: less of
+# the critic's bias, more of the episodes' variance.** Gamma moves the diamonds: at 0.5, what is
+# paid a turn later counts half, and the oracle solves another task.
 #
 # The last picture shows the price of lambda 1: the mean closes in on the truth, but slowly, and an
-# update has 64 episodes. A lambda below 1 leans on the critic instead; in training that is neither
-# exact nor 0, so a low lambda takes over its mistakes. The chapter (the text that this workbook
-# puts to the test) chooses 0.95, and so do we.
+# update has 64 episodes. A low lambda takes over the mistakes of a critic that is still learning.
+# The chapter (the text that this workbook puts to the test) chooses 0.95, and so do we.
 #
 # **Exercise 4.1 · GAE with a mask** (about 15 min). One row, plain lists. Gamma and lambda count
 # action tokens here; the package counts turns, as in section 3. `is_action` is 1 where the policy

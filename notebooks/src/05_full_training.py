@@ -239,7 +239,7 @@ print(study["rule"])
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(
-    plots.arms(study["rows"], "validation_success", "validation success (share)")
+    plots.arms(study["rows"], {"validation_success": "validation success (share)"})
 )
 
 # %% tags=["nbval-check-output"]

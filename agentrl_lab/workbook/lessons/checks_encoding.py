@@ -76,6 +76,10 @@ ATTACKS = (
         "this is Python, not JSON",
     ),
     Attack(QUERY.replace("S1001", "S1001\n"), None, "a raw line break in a string is not JSON"),
+    Attack(
+        "<function=query_ticket>" + '{"a":' * 20_000, None,
+        "nothing closes, and so deep json raises RecursionError, which is no ValueError",
+    ),
 )  # fmt: skip
 
 
@@ -87,7 +91,7 @@ def check_reader(read: Read) -> Verdict:
         except (NotImplementedError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:
-            raised = f"it raised {type(error).__name__} for {short(attack.text)}"
+            raised = f"it raised {type(error).__name__} ({error}) for {short(attack.text)}"
             raise Wrong(f"{raised}: {attack.mistake}. A policy may write anything") from None
         if isinstance(got, list):
             got = tuple(got)
@@ -109,6 +113,7 @@ BETWEEN = {"refund": ["ticket_id"]} | DESK
 REPLACED = {"ask": ["ticket_id"]} | {n: p for n, p in DESK.items() if n != "query_ticket"}
 MOVED = DESK | {"update_ticket": ["new_status", "ticket_id"]}
 LONGER = DESK | {"reply": ["content", "language"]}
+SHORTER = DESK | {"update_ticket": ["ticket_id"]}
 GONE = {name: places for name, places in DESK.items() if name != "query_ticket"}
 CHANGES: Sequence[tuple[str, Tools, str]] = (
     ("the same tools", DESK, "nothing changed, so every message means what it meant"),
@@ -118,6 +123,7 @@ CHANGES: Sequence[tuple[str, Tools, str]] = (
     ("refund, which comes between", BETWEEN, "a tool in between moves the numbers behind it"),
     ("the arguments of update_ticket swapped", MOVED, "values are told apart by their place"),
     ("one more argument for reply", LONGER, "the message has no value for the new place"),
+    ("one argument less for update_ticket", SHORTER, "the message has a value too many"),
     ("query_ticket taken away", GONE, "a tool that is gone cannot be meant"),
     ("ask in place of query_ticket", REPLACED, "the numbers of the others are what they were"),
 )  # fmt: skip

@@ -8,13 +8,13 @@ from __future__ import annotations
 import html
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.learner.experiments import paired
+from agentrl_lab.learner.experiments import Difference, averaged, compared
 from agentrl_lab.records import ParseFailure, Split, TaskKind
 from agentrl_lab.workbook.conversations import call_in_words
 from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, Page, Picture
@@ -28,6 +28,7 @@ from agentrl_lab.world.tasks import Task, make_task
 
 ENCODINGS = ("function", "json", "id")
 TOOLS = tuple(sorted(STANDARD_TOOLS, key=lambda tool: tool.name))
+AS_TRAINED = "as trained"
 MOST_INVALID = 3
 """Of six turns, three are needed to close a ticket."""
 
@@ -121,48 +122,29 @@ def price_picture() -> Picture:
 # Recorded runs at desks with other tools
 
 
-class Mean(NamedTuple):
-    """A mean over seeds with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 Rows = Sequence[Mapping[str, Any]]
 
 
-def by_encoding(rows: Rows) -> dict[str, dict[str, Mean]]:
+def by_encoding(rows: Rows) -> dict[str, dict[str, Difference]]:
     """Test success by arm and by tools, mean over seeds, of rows with `elsewhere`."""
     arms = dict.fromkeys(row["arm"] for row in rows)
-    changes = ["as trained", *rows[0]["elsewhere"]]
-    return {arm: {c: _mean(_success(rows, arm, c)) for c in changes} for arm in arms}
+    changes = (AS_TRAINED, *rows[0]["elsewhere"])
+    return {arm: {c: averaged(rows, arm, _success(c)) for c in changes} for arm in arms}
 
 
-def more_lost(rows: Rows, arm: str, other: str, change: str) -> Mean:
+def more_lost(rows: Rows, arm: str, other: str, change: str) -> Difference:
     """How much more success an arm loses by a change than another arm does, in pairs of seeds."""
-    pairs = zip(_lost(rows, arm, change), _lost(rows, other, change), strict=True)
-    return _mean([own - others for own, others in pairs])
+    before, after = _success(AS_TRAINED), _success(change)
+    return compared(rows, arm, other, lambda row: before(row) - after(row))
 
 
-def _lost(rows: Rows, arm: str, change: str) -> list[float]:
-    pairs = zip(_success(rows, arm, "as trained"), _success(rows, arm, change), strict=True)
-    return [before - after for before, after in pairs]
-
-
-def above_half(rows: Rows, arm: str, change: str) -> Mean:
+def above_half(rows: Rows, arm: str, change: str) -> Difference:
     """Success after a change minus half of success as trained."""
-    pairs = zip(_success(rows, arm, change), _success(rows, arm, "as trained"), strict=True)
-    return _mean([after - before / 2 for after, before in pairs])
+    before, after = _success(AS_TRAINED), _success(change)
+    return averaged(rows, arm, lambda row: after(row) - before(row) / 2)
 
 
-def _success(rows: Rows, arm: str, change: str) -> list[float]:
-    own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: row["seed"])
-    if change == "as trained":
-        return [row["test_success"] for row in own]
-    return [row["elsewhere"][change]["success"] for row in own]
-
-
-def _mean(values: Sequence[float]) -> Mean:
-    over = paired(values, [0.0] * len(values))
-    return Mean(over.mean, over.low, over.high)
+def _success(change: str) -> Callable[[Mapping[str, Any]], float]:
+    if change == AS_TRAINED:
+        return lambda row: row["test_success"]
+    return lambda row: row["elsewhere"][change]["success"]

@@ -12,6 +12,9 @@ from torch import Tensor
 from agentrl_lab.workbook.lessons.credit import Step
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
 
+CLIP_SHOWN = (0.4, 1.6)
+"""Ratios that the picture of the clip has room for."""
+
 
 def _axes(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -30,14 +33,14 @@ def moved_tokens(
     Args:
         rows: for each trajectory its name, its tokens, and their probabilities before and after.
     """
-    figure, found = _axes(11.0, 2.7 * len(rows), len(rows))
+    figure, found = _axes(11.0, 3.0 * len(rows), len(rows))
     words = []
     for axes, (name, tokens, before, after) in zip(found[:, 0], rows, strict=True):
         place = np.arange(len(tokens))
         change = np.array(after) - np.array(before)
         axes.bar(place, change, color=np.where(change >= 0, BLUE, ORANGE))
         axes.axhline(0, color=GREY, linewidth=0.8)
-        axes.set_xticks(place, tokens, rotation=90, fontsize=7, family="monospace")
+        axes.set_xticks(place, tokens, rotation=90, fontsize=9, family="monospace")
         axes.set_ylabel("change of probability", fontsize=8)
         axes.set_title(name, fontsize=10, loc="left")
         top = int(np.abs(change).argmax())
@@ -102,16 +105,16 @@ def running_mean(found: Mapping[Step, Tensor], exact: Mapping[Step, float]) -> P
 def clipped_gain(ratio: Tensor, advantage: Tensor, clip_ratio: float) -> Picture:
     """The clipped gain against the ratio for both signs, and where real tokens lie."""
     figure, found = _axes(8.6, 3.0, 1, 2)
-    x = np.linspace(0.4, 1.6, 200)
-    words = []
+    x, words = np.linspace(*CLIP_SHOWN, 200), []
     for axes, sign, name in zip(found[0], (1, -1), ("A > 0", "A < 0"), strict=True):
         gain = np.minimum(x * sign, x.clip(1 - clip_ratio, 1 + clip_ratio) * sign)
         axes.plot(x, gain, color=BLUE)
         axes.plot(x, x * sign, ":", color=GREY)
         own = ratio[advantage * sign > 0].numpy()
-        axes.plot(own.clip(0.4, 1.6), np.interp(own.clip(0.4, 1.6), x, gain), "|", color=RED,
-                  markersize=12)  # fmt: skip
-        axes.set_title(f"{name}: {len(own)} real tokens (red ticks)", fontsize=10, loc="left")
+        seen = own[(own >= x[0]) & (own <= x[-1])]
+        axes.plot(seen, np.interp(seen, x, gain), "|", color=RED, markersize=12)
+        title = f"{name}: {len(seen)} real tokens (red ticks), {len(own) - len(seen)} outside"
+        axes.set_title(title, fontsize=10, loc="left")
         axes.set_xlabel("ratio new / old")
         flat = (own > 1 + clip_ratio) if sign > 0 else (own < 1 - clip_ratio)
         words.append(f"for {name} {int(flat.sum())} of {len(own)} tokens lie on the flat part")
