@@ -102,7 +102,7 @@ def test_tail_by_hand():
 def test_guesses_of_one_half_by_hand():
     """0 and 1 are known, 2 to 4 are asked: u was a; v and w are new and get the usual answer, a."""
     values, answers = ["u", "u", "u", "v", "w"], ["a", "a", "a", "b", "a"]
-    assert leaks._guessed(values, answers, [0, 1], [2, 3, 4]) == 2
+    assert leaks._hits(values, answers, [0, 1], [2, 3, 4]) == 2
 
 
 def test_answers_that_take_turns_are_found_though_the_halves_might_too():

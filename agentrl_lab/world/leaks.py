@@ -69,11 +69,16 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
             f"expected at least 20 sightings with 2 different answers, got {len(answers)} with "
             f"{len(set(answers))}"
         )
-    columns = _columns(sightings, frozenset(declared))
-    base, n = _hits([None] * len(answers), answers), len(answers)
-    found = []
+    columns, n = _columns(sightings, frozenset(declared)), len(answers)
+    places = random.Random(0).sample(range(n), n)  # by place, halves would hide what goes by place
+    halves = places[: n // 2], places[n // 2 :]
+
+    def hits_of(values: Sequence[Hashable]) -> int:
+        return _hits(values, answers, *halves) + _hits(values, answers, *halves[::-1])
+
+    base, found = hits_of([None] * n), []
     for name, values in columns.items():
-        hits = _hits(values, answers)
+        hits = hits_of(values)
         p = min(1.0, _tail(hits, n, base / n) * len(columns))
         tell = Tell(name, hits / n, base / n, p)
         if tell.gain >= LEAST_GAIN and p < MOST_CHANCE:
@@ -81,18 +86,10 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
     return sorted(found, key=lambda tell: -tell.gain)
 
 
-def _hits(values: Sequence[Hashable], answers: Sequence[Hashable]) -> int:
-    """Right guesses of each half by the most frequent answer that the other half gives a value."""
-    places = list(range(len(answers)))
-    random.Random(0).shuffle(places)  # by place, the halves would hide what goes by place
-    middle = len(places) // 2
-    halves = places[:middle], places[middle:]
-    return _guessed(values, answers, *halves) + _guessed(values, answers, *halves[::-1])
-
-
-def _guessed(
+def _hits(
     values: Sequence[Hashable], answers: Sequence[Hashable], known: list[int], asked: list[int]
 ) -> int:
+    """Right guesses of the asked by the most frequent answer that the known give to their value."""
     learned: dict[Hashable, Counter] = defaultdict(Counter)
     for at in known:
         learned[values[at]][answers[at]] += 1
@@ -124,10 +121,11 @@ def _columns(
     rows = [_features(seen.shown, declared) for seen in sightings]
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: _binned([row.get(name) for row in rows]) for name in names}
+    columns |= {f"task before, {name}": [None, *v[:-1]] for name, v in columns.items()}
     places, answers = range(len(rows)), [seen.answer for seen in sightings]
     columns |= {f"place modulo {k}": [at % k for at in places] for k in range(2, 7)}
     columns["place: which eighth"] = [at * BINS // len(rows) for at in places]
-    columns["answer of the task before"] = [None, *answers[:-1]]
+    columns["task before, answer"] = [None, *answers[:-1]]
     return {name: values for name, values in columns.items() if len(set(values)) > 1}
 
 
