@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from agentrl_lab import __version__, config
+from agentrl_lab.records import Split
 from agentrl_lab.workbook import commands
 
 app = typer.Typer(
@@ -144,13 +145,14 @@ def train(
     **settings: Any,
 ) -> None:
     """Trains a policy by PPO and leaves a folder with metrics, checkpoints, result and report."""
-    from agentrl_lab.workbook.training import run_training
-
     given = _given(settings)
     if resume and (given or out):
         names = [*given, *(["out"] if out else [])]
         named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise ValueError(f"--resume goes on under the run's own settings: leave out {named}")
+    config.with_settings(config.TrainConfig(), given)  # refused before torch is loaded
+    from agentrl_lab.workbook.training import run_training
+
     say = _say_to(sys.stderr if as_json else sys.stdout)
     result = run_training(out, resume, given, say)
     if as_json:
@@ -177,12 +179,14 @@ def evaluate(
     **settings: Any,
 ) -> None:
     """Plays tasks with a policy: success with its 95% interval, by kind, fabrication, pass^k."""
-    from agentrl_lab.workbook.training import evaluation_table, run_evaluation
-
     if greedy and temperature is not None:
         raise ValueError("choose --greedy or --temperature, not both")
     if temperature is not None and not 0 < temperature <= 10:
         raise ValueError(f"--temperature must be above 0 and at most 10, got {temperature}")
+    config.choice("split", split, Split)
+    config.with_settings(config.EnvConfig(), _given(settings))  # refused before torch is loaded
+    from agentrl_lab.workbook.training import evaluation_table, run_evaluation
+
     seen = run_evaluation(
         policy, split, episodes, temperature=temperature or 0.0, attempts=attempts, seed=seed,
         settings=_given(settings), say=_say_to(sys.stderr),

@@ -375,6 +375,7 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from([*CODECS]), st.text() | st.lists(PIECES, max_size=14).map("".join))
 @example("function", "\ud800")

@@ -28,6 +28,7 @@ def test_world_loads_nothing_heavy(module):
     assert loaded_by(module) == set()
 
 
+@pytest.mark.slow
 def test_the_check_sees_what_the_learner_loads():
     assert {"torch", "transformers"} <= loaded_by("agentrl_lab.learner.policy")
 

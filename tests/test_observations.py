@@ -87,12 +87,14 @@ def test_summarize_any_answer_fits_any_budget_and_stays(data, budget):
     check_summary(summarize, data, budget, count_words)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(DATA, st.integers(16, 400))
 def test_summarize_any_answer_fits_any_budget_of_characters(data, budget):
     check_summary(summarize, data, budget, characters)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(DATA, st.integers(16, 400), st.randoms(use_true_random=False))
 def test_summarize_order_of_the_answer_changes_nothing(data, budget, random):
