@@ -392,8 +392,8 @@ if run.result:
 #
 # ## 6 · Forty runs
 #
-# Each of the four rewards, ten seeds, 960 episodes, no rollback, equal seeds in pairs. What would
-# count as what was written down before the first run:
+# Each of the four rewards, ten seeds, 960 episodes, no rollback (05 shows one), equal seeds in
+# pairs. What would count as what was written down before the first run:
 
 # %% tags=["nbval-check-output"]
 from collections import Counter
@@ -452,22 +452,24 @@ print("the audit foresees:", verdict(foreseen, not foreseen))
 # %% [markdown]
 # Three claims, and by the rule that was written first none of them stands:
 #
-# - **D1, the outcome alone gives hardly any signal: refuted here.** The outcome alone gets there
-#   as fast as the shaped reward, on every seed (counted in updates of 64 episodes). Our guess: the
-#   episodes are short, and the untrained policy solves a quarter of them by itself (notebook 00),
-#   so the end is signal enough. Longer tasks may differ; this does not say so.
-# - **Process rewards spoil the policy: refuted.** They break the tenfold rule, and nothing
-#   lasting happens. Section 2 said why: honesty is still their best answer.
+# - **D1, the outcome alone gives hardly any signal: refuted here.** The outcome alone gets there as
+#   fast as the shaped reward: in the same update of 64 episodes, on every seed. (A saving of less
+#   than one update cannot be seen.) Our guess: the episodes are short, and the untrained policy
+#   solves a quarter of them by itself (notebook 00), so the end is signal enough. Longer tasks may
+#   differ; this does not say so.
+# - **Process rewards spoil the policy: refuted.** They break the tenfold rule, and success at the
+#   end is as high. Section 2 said why: honesty is still their best answer.
 # - **The audit foresees what training finds: refuted, by `printed`.** Under the three others,
 #   honesty is the most frequent way, on all seeds. Under `printed` the search had found a way that
 #   pays 0.025 more than honesty. There the most frequent way is honest on seven seeds, in about
-#   half of the episodes, and one without a name on three: look at the bar "unnamed". In one such
-#   run the policy looks, changes what is due, and then says "Ticket S9989 is.", for nobody reads
-#   the reply. The reward rises to 0.91, and success stops at a half, or at a fifth on two seeds.
+#   half of the episodes; on three it is "unnamed", all that no strategy on the list describes. We
+#   looked into one such run: the policy looks, changes what is due, and then says "Ticket S9989
+#   is.", for nobody reads the reply. The reward rises to 0.91; success stops at a half, and on two
+#   seeds it falls back to a fifth.
 #
-# So the audit tells what *pays*, not what is *learned*. Where two ways pay nearly the same,
-# training takes the one that lies near. Its use is the other direction: where honesty pays best by
-# a margin, nothing else was learned here.
+# So the audit (the search of section 2) tells what *pays*, not what is *learned*. Its use is the
+# other direction: where nothing paid better than honesty, honesty was the most frequent way
+# here.
 #
 # ## What to take along
 #
