@@ -33,6 +33,12 @@ def test_alarm_is_the_first_level_above_the_line_and_not_on_it():
     assert line.alarm(log(2.0, 2.0, 2.0)) is None
 
 
+def test_falling_figures_are_turned_round():
+    low = Monitor("kl", window=1, line=-2.0, falling=True)
+    assert low.levels(log(None, 3.0, 1.0)) == [None, -3.0, -1.0]
+    assert low.alarm(log(3.0, 2.0, 1.0)) == 2  # below 2, not at it
+
+
 def test_a_monitor_that_was_not_calibrated_never_fires():
     assert KL.alarm(log(1e9, 1e9)) is None
 

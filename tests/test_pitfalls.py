@@ -47,7 +47,8 @@ def test_log_of_a_recorded_run():
 @pytest.mark.parametrize(
     ("success", "fall"),
     [
-        ([0.25, 0.875, 0.75, 0.5], 3),  # 0.5 is more than 0.25 below 0.875, 0.75 is not
+        ([0.25, 0.875, 0.75, 0.5, 0.5], 3),  # 0.5 is more than 0.25 below 0.875, 0.75 is not
+        ([0.875, 0.5, 0.875, 0.5], None),  # one update is no fall, nor is the last
         ([0.875, 0.625, 0.65], None),  # exactly 0.25 is no fall
         ([0.2, 0.1, 0.3], None),
         ([], None),

@@ -23,6 +23,8 @@ class Monitor:
     """Fires where the mean of a figure over the last updates lies above a line.
 
         level_t = mean(x_(t-window+1), ..., x_t);  alarm: the first t with level_t > line
+
+    With `falling`, low figures are the alarming ones: x and the line change their signs.
     """
 
     metric: str
@@ -30,6 +32,7 @@ class Monitor:
     window: int = 3
     line: float = math.inf
     """Infinite until it is calibrated: then it never fires."""
+    falling: bool = False
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -45,6 +48,8 @@ class Monitor:
         if rows and all(value is None for value in values):
             names = sorted({name for row in rows for name in row})
             raise ValueError(f"no row has {self.metric!r}: {nearest(self.metric, names)}")
+        if self.falling:
+            values = [None if value is None else -value for value in values]
         ends = range(1, len(values) + 1)
         return [_mean(values[max(0, end - self.window) : end], self.window) for end in ends]
 

@@ -6,6 +6,7 @@ Each gives two experiments: the study that judges it (seeds 0 to 9), and runs of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,10 +73,10 @@ def log_of(row: Mapping[str, Any]) -> Rows:
 
 
 def fall_of(rows: Rows, drop: float = 0.3, metric: str = "validation_success") -> int | None:
-    """Place of the first row that lies `drop` below the best before it; None if there is none."""
+    """Place of the first of two rows that lie `drop` below the best before them; None without."""
     best = float("-inf")
-    for at, row in enumerate(rows):
-        if row[metric] < best - drop:
+    for at, (row, following) in enumerate(itertools.pairwise(rows)):
+        if max(row[metric], following[metric]) < best - drop:
             return at
         best = max(best, row[metric])
     return None
@@ -129,4 +130,50 @@ REWARD_HACKING = Pitfall(
     monitor=Monitor("repeats_per_episode"),
 )  # fmt: skip
 
-PITFALLS = {pitfall.name: pitfall for pitfall in (REWARD_HACKING,)}
+ROLLER_COASTER = Pitfall(
+    name="roller_coaster",
+    question="What do too large steps do, what warns of them, and what helps (F3, E12, G3)?",
+    rule=(
+        "Figures: greedy validation success after each update (32 tasks), greedy success on 100 "
+        "test tasks at the end. A fall: validation success more than 0.3 below the best of the run "
+        "so far, at two updates in a row. No rollback and no KL stop but in the arms named so. "
+        "Ten seeds in pairs, 95% t intervals, arm minus clean (1e-4, 2 epochs). "
+        "F3, for broken (1e-3, 4 epochs) and for chapter (a third of that rate), each by itself: "
+        "confirmed if at least 8 of 10 runs fall and the interval of test success lies below 0, "
+        "refuted if at most 2 fall. "
+        "E12, that entropy drops before success does: in the broken runs that fall, the decision "
+        "entropy of the two updates before the fall minus that of the two before those; confirmed "
+        "if the interval lies below 0, refuted if it lies above. "
+        "Alarm: the largest KL of an update, mean of three, its line from seeds 100 to 109. It "
+        "holds if it fires in at least 9 of 10 broken runs and in at most 1 of 20 clean and "
+        "together. The others (entropy rising, entropy falling, clip fraction, gradient norm, "
+        "reward spread falling) and the chapter's KL of 0.2 in one update are counted alike: "
+        "hits, false alarms, updates of notice. "
+        "A cure (kl_stop, small_steps, entropy, rollback, together) works if its mean test success "
+        "is at least 0.9 of that of clean and at most 1 of 10 runs falls. A rollback costs a good "
+        "run something if guarded (clean, with rollback) rolls back in more than 1 of 10 runs. "
+        "Else inconclusive at this scale."
+    ),
+    common={
+        "kl_stop": 99.0, "max_rollbacks": 0,
+        "episodes": 512, "test_tasks": 100, "validation_tasks": 32,
+    },
+    broken={"learning_rate": 1e-3, "epochs": 4},
+    cures={
+        "kl_stop": {"learning_rate": 1e-3, "epochs": 4, "kl_stop": 0.04},
+        "small_steps": {"learning_rate": 1e-4, "epochs": 4},
+        "entropy": {"learning_rate": 1e-3, "epochs": 4, "entropy_coefficient": 0.05},
+        "rollback": {"learning_rate": 1e-3, "epochs": 4, "max_rollbacks": 3},
+        "together": {
+            "learning_rate": 1e-4, "epochs": 4, "kl_stop": 0.04, "entropy_coefficient": 0.05,
+            "max_rollbacks": 3,
+        },
+    },
+    others={
+        "chapter": {"learning_rate": 3e-4, "epochs": 4},
+        "guarded": {"max_rollbacks": 3},
+    },
+    monitor=Monitor("kl_old_max"),
+)  # fmt: skip
+
+PITFALLS = {pitfall.name: pitfall for pitfall in (REWARD_HACKING, ROLLER_COASTER)}
