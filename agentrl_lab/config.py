@@ -103,6 +103,8 @@ class EnvConfig:
         for name in ("call_bonus", "call_cap", "repeat_charge"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, name, "0 or more and finite", value)
+        if self.call_cap and not self.call_bonus:
+            raise ValueError(f"call_cap caps call_bonus, which is 0: got call_cap {self.call_cap}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,7 +61,7 @@ def test_the_picture_says_where_never_finishing_begins_to_pay():
 
 
 def test_idle_calls_by_hand():
-    assert [ha.idle(r) for r in ROWS] == [0, 0, 0.875, 0.5, 0, 0]
+    assert [ha.beyond_need(r) for r in ROWS] == [0, 0, 0.875, 0.5, 0, 0]
 
 
 def test_harm_is_arm_minus_clean_in_pairs():
@@ -78,7 +78,7 @@ def test_a_cure_keeps_nine_tenths_of_success():
 
 
 def test_bug_hunt_hides_success_until_it_is_revealed():
-    hidden, shown = (ha.sightings(ROWS, 0, reveal=reveal).sentence for reveal in (False, True))
+    hidden, shown = (ha.bug_hunt(ROWS, 0, reveal=reveal).sentence for reveal in (False, True))
     assert "success" not in hidden and "reward of an episode of B ends at 1.00" in hidden
     assert "validation success (share) of B ends at 0.10" in shown
 

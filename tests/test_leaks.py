@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import random
 
 import pytest
@@ -169,5 +168,15 @@ def test_a_short_canary_is_refused():
         sightings_of_canary("abc", [])
 
 
-def test_gain_of_a_sure_baseline_is_never_asked_for():
-    assert math.isfinite(leaks.Tell("x", 0.5, 0.5, 1.0).gain)
+def test_one_text_in_place_of_several_is_refused():
+    with pytest.raises(TypeError, match="shown must be a tuple of texts, got 'one'"):
+        Sighting("one", "yes")
+    with pytest.raises(TypeError, match=r"declared must be names, such as \['stock'\]"):
+        tells(seen(), "stock")
+
+
+def test_depth_is_no_trouble():
+    deep = {"a": 1}
+    for _ in range(3000):
+        deep = {"a": deep}
+    assert dict(leaks._flat(deep))["a" + ".a" * 3 + ".#"] == 1

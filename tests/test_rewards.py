@@ -409,8 +409,13 @@ def test_a_charge_alone_is_escaped_by_changing_to_and_fro() -> None:
 @pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
 def test_calls_refuse_what_is_no_price(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be 0 or more and finite"):
-        EnvConfig(**{name: value})
+        EnvConfig(**{"call_bonus": 0.1, name: value})
 
 
 def test_without_them_the_preset_is_paid_as_it_is() -> None:
-    assert reward_of(EnvConfig(reward="process", call_cap=0.1)) is PRESETS["process"]
+    assert reward_of(EnvConfig(reward="process")) is PRESETS["process"]
+
+
+def test_a_cap_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="call_cap caps call_bonus, which is 0"):
+        EnvConfig(call_cap=0.1)

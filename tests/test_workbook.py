@@ -69,6 +69,10 @@ def test_policy_of_a_run_meets_the_desk_that_it_was_trained_at(tmp_path, monkeyp
     monkeypatch.chdir(run.path)
     assert desk_of("tiny-base") == desk_of("checkpoints") == EnvConfig()
     run.release()
+    model = tmp_path / "model"
+    (model / "policy").mkdir(parents=True)
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    assert desk_of(str(model / "policy")) == EnvConfig()
 
 
 def test_training_goes_on_at_the_desk_that_a_policy_knows(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from agentrl_lab.learner.trainer import EVALUATION_SEED, resume_run, start_run, 
 from agentrl_lab.records import Split
 
 Row = dict[str, Any]
+T = TypeVar("T")
 Say = Callable[[str], None]
 CURVE = (
     "episodes", "temperature", "validation_success", "success_rate", "fabrication_rate",
@@ -256,8 +257,8 @@ Figure = Callable[[Row], float]
 """What is read off a row."""
 
 
-def by_seed(rows: Sequence[Row], arm: str, figure: Figure) -> list[float]:
-    """A figure of every run of an arm, in the order of seeds.
+def by_seed(rows: Sequence[Row], arm: str, figure: Callable[[Row], T]) -> list[T]:
+    """A figure (or whatever else is read off a row) of every run of an arm, in the order of seeds.
 
     Raises:
         ValueError: no row is of that arm; the nearest one is offered.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl_lab.learner.experiments import Experiment, Settings, read_results
+from agentrl_lab.learner.experiments import Experiment, Settings, by_seed, read_results
 from agentrl_lab.learner.monitors import Monitor, Rows, calibrated
 
 CLEAN, BROKEN = "clean", "broken"
@@ -60,9 +60,7 @@ class Pitfall:
     def alarm(self) -> Monitor:
         """The monitor with its line, made from the recorded calibration."""
         rows = read_results(f"{self.name}_alarm")["rows"]
-        healthy, broken = (
-            [log_of(row) for row in rows if row["arm"] == arm] for arm in (CLEAN, BROKEN)
-        )
+        healthy, broken = (by_seed(rows, arm, log_of) for arm in (CLEAN, BROKEN))
         return calibrated(self.monitor, healthy, broken)
 
 

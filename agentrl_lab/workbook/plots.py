@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -200,13 +199,18 @@ def arms(
         rows: rows of experiments.run_experiment.
         metrics: name of experiments.CURVE -> label of its axis, with the unit; a panel each.
         only: arms to draw, in this order; all of them when empty.
+
+    Raises:
+        ValueError: more arms than lines that can be told apart.
     """
     figure = Figure(figsize=(4.6 * max(2, len(metrics)), 3.8), layout="constrained")
     names, told = only or _names(rows), []
+    if len(names) > len(STYLES):
+        raise ValueError(f"only must name at most {len(STYLES)} arms, got {', '.join(names)}")
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
     for axes, (metric, label) in zip(panels, metrics.items(), strict=True):
         ends = []
-        for arm, style in zip(names, itertools.cycle(STYLES)):
+        for arm, style in zip(names, STYLES, strict=False):
             curves = [row["curve"] for row in rows if row["arm"] == arm]
             ends.append(f"{arm} {_draw_arm(axes, curves, metric, arm, style):.2f}")
         axes.set(xlabel="episodes", ylabel=label)

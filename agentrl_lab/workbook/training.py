@@ -21,7 +21,7 @@ from agentrl_lab.config import (
 from agentrl_lab.learner.evaluation import Evaluation, Rate, evaluate
 from agentrl_lab.learner.policy import load_policy, num_parameters
 from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.learner.rundir import CONFIG, RunDir, RunDirError
+from agentrl_lab.learner.rundir import CONFIG, VERSIONS, RunDir, RunDirError
 from agentrl_lab.learner.trainer import Trainer, resume_run, start_run
 from agentrl_lab.learner.warmstart import RECIPES, warm_start
 from agentrl_lab.records import Split
@@ -148,7 +148,8 @@ def run_evaluation(
 def desk_of(policy: str) -> EnvConfig:
     """The desk that the policy of a run was trained at; else the standard one."""
     folder = Path(policy).resolve()
-    is_of_a_run = folder.name == "policy" and (folder.parent / CONFIG).is_file()
+    run_files = (folder.parent / name for name in (CONFIG, VERSIONS))  # other models have a CONFIG
+    is_of_a_run = folder.name == "policy" and all(file.is_file() for file in run_files)
     return RunDir(folder.parent).config().env if is_of_a_run else EnvConfig()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import random
 import re
 from collections import Counter, defaultdict
@@ -28,6 +27,10 @@ class Sighting:
 
     shown: tuple[str, ...]
     answer: Hashable
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shown, tuple) or not all(isinstance(t, str) for t in self.shown):
+            raise TypeError(f"shown must be a tuple of texts, got {self.shown!r:.60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,10 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
 
     Raises:
         ValueError: fewer than 20 sightings, or only one answer among them.
+        TypeError: `declared` is one text and not several.
     """
+    if isinstance(declared, str):
+        raise TypeError(f"declared must be names, such as [{declared!r}], got {declared!r}")
     answers = [seen.answer for seen in sightings]
     if len(answers) < 20 or len(set(answers)) < 2:
         raise ValueError(
@@ -100,15 +106,9 @@ def _hits(
 
 def _tail(hits: int, n: int, chance: float) -> float:
     """P(at least so many hits in n trials)."""
-    if chance >= 1:
-        return 1.0
-    chance = max(chance, 1e-9)
-    terms = (
-        math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-        + k * math.log(chance) + (n - k) * math.log1p(-chance)
-        for k in range(hits, n + 1)
-    )  # fmt: skip
-    return min(1.0, sum(map(math.exp, terms)))
+    from scipy.stats import binom  # here, so that the world starts in a blink
+
+    return float(binom.sf(hits - 1, n, chance))
 
 
 # What there is to see
@@ -175,15 +175,18 @@ def _decoded(text: str) -> tuple[Mapping[str, Any] | None, str]:
     return (content, text[:start] + text[end:]) if start >= 0 else (None, text)
 
 
-def _flat(content: Any, path: str = "") -> Iterable[tuple[str, Hashable]]:
-    if isinstance(content, Mapping | list):
-        pairs = content.items() if isinstance(content, Mapping) else enumerate(content)
+def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Hashable]]:
+    """(path, value) of every value, and ("path.#", how many) of every list and object inside."""
+    open_ends: list[tuple[str, Any]] = [("", content)]  # no recursion: texts may be nested deep
+    while open_ends:
+        path, value = open_ends.pop()
+        if not isinstance(value, Mapping | list):
+            yield path, value
+            continue
         if path:
-            yield f"{path}.#", len(content)
-        for name, value in pairs:
-            yield from _flat(value, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, content
+            yield f"{path}.#", len(value)
+        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+        open_ends += [(f"{path}.{name}" if path else str(name), inner) for name, inner in pairs]
 
 
 def _binned(values: Sequence[Hashable]) -> list[Hashable]:

@@ -9,16 +9,16 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.learner.experiments import Difference, averaged, compared
-from agentrl_lab.learner.monitors import Monitor, Rows
+from agentrl_lab.learner.experiments import Difference, averaged, by_seed, compared
+from agentrl_lab.learner.monitors import Monitor
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
 from agentrl_lab.world.audit import Audit, audit
 from agentrl_lab.world.rewards import reward_of
 
-IDLE = ("padding", "never finish")
+BEYOND = ("padding", "never finish")
 """Strategies that make calls beyond the need."""
-SUCCESS_AT_LEAST, IDLE_AT_MOST = 0.9, 0.1
+SUCCESS_AT_LEAST, BEYOND_AT_MOST = 0.9, 0.1
 
 
 @cache
@@ -53,12 +53,10 @@ def bonus_picture(bonuses: Sequence[float]) -> Picture:
     return Picture(figure, f"At a bonus of {bonuses[-1]:g}: {last}; {never}.")
 
 
-def sightings(rows: Sequence[Mapping[str, Any]], seed: int, *, reveal: bool) -> Picture:
+def bug_hunt(rows: Sequence[Mapping[str, Any]], seed: int, *, reveal: bool) -> Picture:
     """Two runs of one seed, A clean and B broken: their reward, and their success if revealed."""
-    logs = {
-        name: next(log_of(r) for r in rows if r["seed"] == seed and r["arm"] == arm)
-        for name, arm in (("A", CLEAN), ("B", BROKEN))
-    }
+    own = [row for row in rows if row["seed"] == seed]
+    logs = {name: by_seed(own, arm, log_of)[0] for name, arm in (("A", CLEAN), ("B", BROKEN))}
     panels = {"reward_per_episode": "reward of an episode"}
     if reveal:
         panels["validation_success"] = "validation success (share)"
@@ -84,9 +82,9 @@ def sightings(rows: Sequence[Mapping[str, Any]], seed: int, *, reveal: bool) -> 
 # Recorded runs
 
 
-def idle(row: Mapping[str, Any]) -> float:
+def beyond_need(row: Mapping[str, Any]) -> float:
     """Share of test episodes with calls beyond the need."""
-    return sum(row["strategies"].get(name, 0.0) for name in IDLE)
+    return sum(row["strategies"].get(name, 0.0) for name in BEYOND)
 
 
 def success(row: Mapping[str, Any]) -> float:
@@ -96,7 +94,7 @@ def success(row: Mapping[str, Any]) -> float:
 
 def by_arm(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> dict[str, dict]:
     """Success and calls beyond the need of each arm, mean over seeds with intervals."""
-    figures = {"success": success, "calls beyond the need": idle}
+    figures = {"success": success, "calls beyond the need": beyond_need}
     return {
         word: {arm: averaged(rows, arm, figure) for arm in arms} for word, figure in figures.items()
     }
@@ -104,19 +102,13 @@ def by_arm(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> dict[str, 
 
 def harm(rows: Sequence[Mapping[str, Any]], arm: str) -> tuple[Difference, Difference]:
     """(calls beyond the need, success), arm minus clean."""
-    return compared(rows, arm, CLEAN, idle), compared(rows, arm, CLEAN, success)
+    return compared(rows, arm, CLEAN, beyond_need), compared(rows, arm, CLEAN, success)
 
 
 def cured(rows: Sequence[Mapping[str, Any]], arm: str) -> bool:
-    """Whether an arm keeps 0.9 of the success of clean, without idle calls."""
+    """Whether an arm keeps 0.9 of the success of clean, without calls beyond the need."""
     kept = averaged(rows, arm, success).mean / averaged(rows, CLEAN, success).mean
-    return kept >= SUCCESS_AT_LEAST and averaged(rows, arm, idle).mean < IDLE_AT_MOST
-
-
-def logs(rows: Sequence[Mapping[str, Any]], arm: str) -> list[Rows]:
-    """The metrics of every run of an arm, in the order of seeds."""
-    own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: row["seed"])
-    return [log_of(row) for row in own]
+    return kept >= SUCCESS_AT_LEAST and averaged(rows, arm, beyond_need).mean < BEYOND_AT_MOST
 
 
 def alarm_picture(monitor: Monitor, rows: Sequence[Mapping[str, Any]], seed: int) -> Picture:
@@ -125,7 +117,7 @@ def alarm_picture(monitor: Monitor, rows: Sequence[Mapping[str, Any]], seed: int
     top, bottom = figure.subplots(2, 1, sharex=True)
     told = []
     for arm, colour, style in ((CLEAN, BLUE, "-"), (BROKEN, ORANGE, "--")):
-        log = logs([row for row in rows if row["seed"] == seed], arm)[0]
+        log = by_seed([row for row in rows if row["seed"] == seed], arm, log_of)[0]
         x, levels = [row["episodes"] for row in log], monitor.levels(log)
         top.plot(x, [row["validation_success"] for row in log], style, color=colour)
         top.annotate(f" {arm}", (x[-1], log[-1]["validation_success"]), color=colour)
