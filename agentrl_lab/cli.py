@@ -208,7 +208,7 @@ def play(
 
 @app.command()
 def warmstart(
-    name: Annotated[str, typer.Argument(help="tiny-base, tiny-raw, tiny-json or tiny-id.")],
+    name: Annotated[str, typer.Argument(help="tiny-base, tiny-raw, tiny-json, tiny-leaky ...")],
     out: Annotated[Path | None, typer.Option(help="Folder (default: data/policies/NAME).")] = None,
 ) -> None:
     """Makes a starting policy anew by supervised fine-tuning: minutes, always the same recipe."""

@@ -66,6 +66,10 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} {value!r} is not known: {nearest(value, names)}")
 
 
+FEEDBACK = ("silent", "code", "hint", "schema")
+PAYMENTS = ("flag", "amounts")
+DEBUG_FIELDS = ("never", "half", "always")
+TAMPERS = ("nothing", "everything", "declared", "undeclared", "status", "payment")
 TOOLSETS = ("standard", "varied", "recombined", "new_words", "one_more", "moved")
 
 
@@ -91,6 +95,17 @@ class EnvConfig:
     """Most that these bonuses may bring in one episode; 0 sets no limit."""
     repeat_charge: float = 0.0
     """Charged on top for each call that repeats an earlier one and changes nothing (F1)."""
+    strike_extra: float = 0.0
+    """Added on top where three strikes end an episode (F4): above 0 failing fast is milder (H7)."""
+    feedback: str = "hint"
+    """What an invalid action is answered: silent (nothing), code, hint, or schema (of the tool)."""
+    payment: str = "flag"
+    """How a ticket shows that it is paid: flag (true, false) or amounts (two to compare)."""
+    debug_field: str = "never"
+    """Tasks whose answers hold expected_action, the right next step (F2): never, half, always."""
+    tamper: str = "nothing"
+    """Fields of an answer that another ticket's take the place of, to test a policy (H6): nothing,
+    everything, declared (those it is meant to decide by), undeclared, status or payment."""
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -100,6 +115,11 @@ class EnvConfig:
         choice("codec", self.codec, ("function", "json", "id"))
         choice("tools", self.tools, TOOLSETS)
         choice("reward", self.reward, ("printed", "outcome", "process", "shaped"))
+        choice("feedback", self.feedback, FEEDBACK)
+        choice("payment", self.payment, PAYMENTS)
+        choice("debug_field", self.debug_field, DEBUG_FIELDS)
+        choice("tamper", self.tamper, TAMPERS)
+        _require(math.isfinite(self.strike_extra), "strike_extra", "finite", self.strike_extra)
         for name in ("call_bonus", "call_cap", "repeat_charge"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, name, "0 or more and finite", value)
@@ -204,6 +224,32 @@ class PPOConfig:
             )
 
 
+DEMONSTRATIONS = ("own", "perfect", "mixed", "happy_path")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImitationConfig:
+    """Updates that imitate whole episodes, instead of weighing each action by its advantage."""
+
+    imitated_updates: int = 0
+    """Updates at the start of a run that imitate; the others are PPO's."""
+    demonstrations: str = "own"
+    """What is imitated: own (the successes among own episodes), perfect, mixed or happy_path."""
+    imitation_rate: float = 3e-4
+    """Adam step size of the transformer in these updates."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _require(self.imitated_updates >= 0, "imitated_updates", "0 or more", self.imitated_updates)
+        choice("demonstrations", self.demonstrations, DEMONSTRATIONS)
+        rate = self.imitation_rate
+        _require(0 < rate < math.inf, "imitation_rate", "above 0 and finite", rate)
+        if self.demonstrations != "own" and not self.imitated_updates:
+            raise ValueError(
+                f"demonstrations {self.demonstrations!r} are shown in imitated_updates, which is 0"
+            )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GuardConfig:
     """The clean validation set that no gradient sees, and the rollback it triggers (G3)."""
@@ -245,6 +291,7 @@ class TrainConfig:
     env: EnvConfig = field(default_factory=EnvConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    imitation: ImitationConfig = field(default_factory=ImitationConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ import math
 import random
 from dataclasses import replace
 from itertools import combinations
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,6 +20,7 @@ from agentrl_lab.learner.trajectories import Stage, Trajectory
 from agentrl_lab.records import StopReason, TaskKind
 from agentrl_lab.world import habits
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.tasks import make_task
 from tests import tiny
 from tests.tiny import EndingPolicy, trajectory
 
@@ -221,11 +221,32 @@ def test_strategies_name_what_was_done_in_each_episode():
         played(0), played(1), played(2), played(3), played(4, "?", "?", "?"), played(5, reply),
         played(6, query, query, query, reply), played(7, *[query] * 6),
     ]  # fmt: skip
-    found = evaluation.strategies(SimpleNamespace(make_env=TicketEnv), episodes)
-    assert found == {
-        "honest": 0.5, "fail fast": 0.125, "reply first": 0.125, "padding": 0.125,
-        "never finish": 0.125,
-    }  # fmt: skip
+    found, follows = evaluation._done_in(TicketEnv(), episodes)
+    assert found == [
+        *["honest"] * 4, "fail fast", "reply first", "padding", "never finish"
+    ]  # fmt: skip
+    assert follows == []  # no debug field was there to be followed
+
+
+def test_a_debug_field_is_followed_by_the_first_decision_after_the_first_look():
+    env = TicketEnv(config=EnvConfig(debug_field="always", tamper="undeclared"))
+    number = next(n for n in range(50) if make_task("train", 0, n).kind == "close_unpaid")
+    env.reset(options={"index": number})
+    told = env.answers.first_told()
+    say = {"update closed": habits.update(env.task)}.get(told) or habits.answer(
+        env.task, habits.SENTENCES[told.removeprefix("reply ")][0].format(id=env.task.ticket_id)
+    )
+    look, obey = env.codec.render(habits.query(env.task)), env.codec.render(say)
+    truth = env.codec.render(
+        habits.answer(env.task, habits.SENTENCES["unpaid"][0].format(id=env.task.ticket_id))
+    )
+    missing = next(n for n in range(50) if make_task("train", 0, n).kind == "not_found")
+    episodes = [
+        played(number, look, obey), played(number, look, look, obey), played(number, look, truth),
+        played(number, obey), played(number, look), played(missing, look),
+    ]  # fmt: skip
+    _, follows = evaluation._done_in(env, episodes)
+    assert follows == [True, True, False, False, False]  # who never looks follows nothing
 
 
 def test_streams_are_reproducible_and_unrelated():

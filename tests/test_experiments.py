@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from agentrl_lab.config import TrainConfig
+from agentrl_lab.config import EnvConfig, TrainConfig
 from agentrl_lab.learner import experiments
 from agentrl_lab.learner.experiments import (
     Experiment,
@@ -52,6 +52,16 @@ def test_wrong_settings_elsewhere_are_refused_before_any_training(small):
         dataclasses.replace(small, elsewhere={"x": {"tool": "moved"}})
     with pytest.raises(ValueError, match="did you mean 'moved'"):
         dataclasses.replace(small, elsewhere={"x": {"tools": "movd"}})
+
+
+def test_another_split_is_an_elsewhere_too(small):
+    there = experiments._there(EnvConfig(), {"split": "unseen", "temperature": 1, "max_turns": 4})
+    assert there == ("unseen", 1, EnvConfig(max_turns=4))
+    assert experiments._there(EnvConfig(), {}) == ("test", 0.0, EnvConfig())
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        dataclasses.replace(small, elsewhere={"x": {"temperature": -1}})
+    with pytest.raises(ValueError, match="did you mean 'unseen'"):
+        dataclasses.replace(small, elsewhere={"x": {"split": "unsen"}})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from agentrl_lab.learner.monitors import Monitor
 from agentrl_lab.workbook.checks import judge
 from agentrl_lab.workbook.lessons import hacking as ha
 from agentrl_lab.workbook.lessons.checks_hacking import check_idle, check_threshold
@@ -77,17 +76,17 @@ def test_a_cure_keeps_nine_tenths_of_success():
     assert not ha.cured(idle, "cap")
 
 
-def test_bug_hunt_hides_success_until_it_is_revealed():
-    hidden, shown = (ha.bug_hunt(ROWS, 0, reveal=reveal).sentence for reveal in (False, True))
-    assert "success" not in hidden and "reward of an episode of B ends at 1.00" in hidden
-    assert "validation success (share) of B ends at 0.10" in shown
+def test_runs_by_bonus_have_the_same_seeds():
+    more = [row("0.4", 0, 0.7, {"padding": 0.5})]
+    found = ha.by_bonus(ROWS, more)
+    assert [*found] == [0.0, 0.4, 1.0]
+    assert [[r["seed"] for r in rows] for rows in found.values()] == [[0], [0], [0]]
 
 
-def test_alarm_and_fall_stand_in_the_picture():
-    monitor = Monitor("repeats_per_episode", window=2, line=1.25)
-    said = ha.alarm_picture(monitor, ROWS, 0).sentence
-    assert said == (
-        "Line at 1.25. clean: no alarm, no fall; broken: alarm after 128 episodes, fall after 192."
+def test_growth_picture_says_where_proxy_and_truth_end():
+    found = ha.by_bonus(ROWS, [row("0.4", 0), row("0.4", 1)])
+    assert ha.growth_picture(found, 1.0).sentence == (
+        "At a bonus of 1: reward ends at 1.00, success 0.15, calls beyond the need 0.69."
     )
 
 

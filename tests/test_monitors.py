@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl_lab.learner.monitors import Judgement, Monitor, calibrated, judged
+from agentrl_lab.learner.monitors import (
+    FATES,
+    Judgement,
+    Monitor,
+    calibrated,
+    judged,
+    tokens_by_fate,
+)
+from agentrl_lab.records import StopReason
+from tests.tiny import trajectory
 
 
 def log(*values):
@@ -101,3 +111,53 @@ def test_judgement_by_hand():
 def test_judgement_needs_a_fall_for_each_broken_run():
     with pytest.raises(ValueError):
         judged(KL, [log(1)], [log(1)], falls=[])
+
+
+# Where tokens go
+
+
+def fates(*stages, success=False, **outcome):
+    """Stages of 1, 2, 4, 8 ... tokens: (was it winnable before, what was invalid)."""
+    spans, start = [], 1
+    for number in range(len(stages)):
+        spans.append((start, start + 2**number))
+        start += 2**number
+    facts = {"state_right": success, "conclusion_right": success, **outcome}
+    plain = trajectory(range(start + 1), spans, **facts)
+    told = [
+        replace(stage, was_winnable=hope, invalid=invalid)
+        for stage, (hope, invalid) in zip(plain.stages, stages, strict=True)
+    ]
+    found = tokens_by_fate([replace(plain, stages=tuple(told))])
+    assert list(found) == list(FATES)
+    return {fate: tokens for fate, tokens in found.items() if tokens}
+
+
+def test_all_tokens_of_a_success_without_a_slip_are_useful():
+    assert fates((True, None), (True, None), success=True) == {"useful": 3}
+
+
+def test_the_action_that_ends_all_hope_is_wrong_and_those_after_it_are_hopeless():
+    assert fates((True, None), (True, None), (False, None), (False, "bad_json")) == {
+        "useful": 1, "wrong": 2, "hopeless": 4 + 8,
+    }  # fmt: skip
+
+
+def test_a_wrong_reply_is_wrong():
+    assert fates((True, None), (True, None)) == {"useful": 1, "wrong": 2}
+
+
+def test_invalid_actions_are_malformed_or_cut_while_there_is_hope():
+    stages = (True, "bad_json"), (True, "unfinished"), (True, None)
+    assert fates(*stages, success=True) == {"malformed": 1, "cut": 2, "useful": 4}
+    assert fates((True, "no_call"), stop=StopReason.THREE_STRIKES) == {"malformed": 1}
+
+
+def test_the_last_action_of_a_truncated_episode_is_cut():
+    seen = fates((True, None), (True, None), stop=StopReason.CONTEXT_LIMIT)
+    assert seen == {"useful": 1, "cut": 2}
+
+
+def test_fates_of_several_episodes_add_up_to_all_tokens():
+    some = [trajectory(range(9), [(1, 4), (5, 8)]), trajectory(range(9), [(2, 3)])]
+    assert sum(tokens_by_fate(some).values()) == sum(t.num_action_tokens for t in some) == 7

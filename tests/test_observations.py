@@ -259,3 +259,39 @@ def test_summarize_where_not_all_names_fit_the_values_that_decide_stay(budget, n
     short = json.loads(summarize(record, budget=budget, count_tokens=count_words))
     assert list(short)[:3] == ["ticket_id", "status", "paid"][: min(names, 3)]
     assert len(short) >= names and all(short[n] == record[n] for n in short if n != "more")
+
+
+# Answers to invalid actions
+
+
+def invalid(feedback: str, text: str) -> str:
+    env = TicketEnv(config=EnvConfig(feedback=feedback))
+    env.reset(options={"index": 0})
+    env.step(text)
+    return env.messages[-1].content.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("feedback", "answer"),
+    [
+        ("silent", "{}"),
+        ("code", '{"error":"bad_arguments"}'),
+        ("hint", '{"error":"bad_arguments","hint":"reply: missing argument content"}'),
+        ("schema", '{"error":"bad_arguments","call_it":"reply(content)"}'),
+    ],
+)
+def test_feedback_says_as_much_as_it_is_set_to(feedback, answer):
+    assert invalid(feedback, "<function=reply>{}</function>") == answer
+
+
+def test_schema_of_an_unknown_tool_is_that_of_all_tools():
+    for text in ("hello", "<function=close>{}</function>"):
+        named = json.loads(invalid("schema", text))["call_it"]
+        assert named == (
+            "query_ticket(ticket_id); reply(content); update_ticket(ticket_id, new_status)"
+        )
+
+
+def test_other_feedback_is_refused():
+    with pytest.raises(ValueError, match="did you mean 'silent'"):
+        EnvConfig(feedback="silence")

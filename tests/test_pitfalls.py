@@ -13,7 +13,7 @@ from agentrl_lab.workbook.pitfalls import (
     fall_of,
     log_of,
 )
-from agentrl_lab.workbook.studies import STUDIES
+from agentrl_lab.workbook.studies import GRID, STUDIES, grid_name
 
 ALL = pytest.mark.parametrize("pitfall", PITFALLS.values(), ids=PITFALLS.keys())
 
@@ -56,3 +56,16 @@ def test_log_of_a_recorded_run():
 )
 def test_fall_by_hand(success, fall):
     assert fall_of([{"validation_success": v} for v in success], drop=0.25) == fall
+
+
+def test_leakage_is_read_off_what_swapping_costs():
+    row = {"test_success": 1.0, "elsewhere": {"undeclared": {"success": 0.25}}}
+    assert PITFALLS["leakage"].log(row) == [{"success_lost": 0.75}]
+
+
+def test_the_grid_holds_every_combination_once():
+    arms = STUDIES["roller_coaster_grid"].arms
+    assert len(arms) == 4 * 3 * 3 * 2 >= 60
+    assert len({tuple(sorted(settings.items())) for settings in arms.values()}) == len(arms)
+    named = "learning_rate 0.001, epochs 4, clip_ratio 0.15, episodes_per_update 32"
+    assert grid_name(**{name: arms[named][name] for name in GRID}) == named

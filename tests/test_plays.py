@@ -125,3 +125,14 @@ def test_reply_elsewhere_claims_what_did_not_happen():
     for start in game.starts:
         _, after = game.move(start, REPLY_ELSEWHERE)
         assert after.outcome.fabricated and not after.outcome.success
+
+
+def test_winnable_says_whether_any_play_from_here_succeeds():
+    tree = play_tree(4)
+    moments, _ = tree._explored()
+    can_win = tree.success_N.copy()
+    for _ in range(4):  # what leads to a win can win, from the last turn to the first
+        can_win |= can_win[tree.after_NA].any(axis=1)
+    told = [moment.keeper.winnable(4 - moment.outcome.turns) for moment in moments]
+    assert told == can_win.tolist()
+    assert 0 < sum(told) < len(told)

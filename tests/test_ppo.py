@@ -395,7 +395,7 @@ def test_gradients_are_scaled_down_to_the_norm_and_never_up(episodes, limit):
     policy, batch = make_policy(), pack(episodes)
     gradient(policy, batch, make_targets(batch, CONFIG), CONFIG)
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.0)
-    norm = ppo._step(policy, optimizer, limit)
+    norm = ppo.optimizer_step(policy, optimizer, limit)
     left = torch.nn.utils.get_total_norm([p.grad for p in policy.parameters()]).item()
     assert left == pytest.approx(min(norm, limit), rel=1e-3)
 
@@ -448,7 +448,7 @@ def stops_after_stepping(policy, optimizer, buffer, config, *, temperature, gene
         for rows_B in buffer.epoch(config.minibatch_episodes, generator):
             rows.append(ppo.minibatch_gradient(policy, optimizer, buffer.batch, targets, rows_B,
                                                config, temperature=temperature))  # fmt: skip
-            rows[-1]["grad_norm"] = ppo._step(policy, optimizer, config.max_grad_norm)
+            rows[-1]["grad_norm"] = ppo.optimizer_step(policy, optimizer, config.max_grad_norm)
             if rows[-1]["kl_old"] > config.kl_stop:
                 return ppo._summary(rows, buffer.batch, targets, stopped=True)
     return ppo._summary(rows, buffer.batch, targets, stopped=False)
@@ -463,7 +463,7 @@ def stops_the_epoch_only(policy, optimizer, buffer, config, *, temperature, gene
             if rows[-1]["kl_old"] > config.kl_stop:
                 stopped = True
                 break
-            rows[-1]["grad_norm"] = ppo._step(policy, optimizer, config.max_grad_norm)
+            rows[-1]["grad_norm"] = ppo.optimizer_step(policy, optimizer, config.max_grad_norm)
     return ppo._summary(rows, buffer.batch, targets, stopped=stopped)
 
 

@@ -253,6 +253,17 @@ def test_h7_three_strikes_are_never_milder_than_the_step_limit(spec):
     check_three_strikes_never_milder(spec)
 
 
+def test_strike_extra_is_paid_where_three_strikes_end_an_episode_and_nowhere_else():
+    plain, milder = (reward_of(EnvConfig(reward="outcome", strike_extra=x)) for x in (0.0, 0.8))
+    worth = {
+        letters: total(milder, PAID, letters) - total(plain, PAID, letters)
+        for letters in ("III", "qr", "qqqqqq", "IqI")
+    }
+    assert worth == pytest.approx({"III": 0.8, "qr": 0.0, "qqqqqq": 0.0, "IqI": 0.0})
+    with pytest.raises(AssertionError):
+        check_three_strikes_never_milder(milder)
+
+
 def test_check_three_strikes_rejects_a_mild_penalty():
     def mild(facts: EpisodeOutcome) -> float:
         strikes = facts.stop is StopReason.THREE_STRIKES
@@ -413,7 +424,7 @@ def test_calls_refuse_what_is_no_price(name: str, value: float) -> None:
 
 
 def test_without_them_the_preset_is_paid_as_it_is() -> None:
-    assert reward_of(EnvConfig(reward="process")) is PRESETS["process"]
+    assert reward_of(EnvConfig(reward="process")) == PRESETS["process"]
 
 
 def test_a_cap_of_nothing_is_refused() -> None:

@@ -22,6 +22,8 @@ FIRST_LOSSES = {
     "tiny-json": [9.06735, 8.69601, 8.50386],
     "tiny-id": [9.87826, 9.6986, 8.97542],
     "tiny-raw": [0.15625, 0.17831, 0.16934],
+    "tiny-amounts": [0.12067, 0.10692, 0.14305],
+    "tiny-leaky": [0.14621, 0.13216, 0.16227],
 }
 """Nats per action token before the first steps of each recipe, as recorded when it was made."""
 
@@ -83,8 +85,8 @@ def test_every_id_is_copied_from_tokens_that_training_shows():
     assert all(re.fullmatch(r"S\d{4}", name) for name in train)
 
 
-def play(name, tasks, temperature, codec="function"):
-    policy, env = load_policy(name), EnvConfig(codec=codec)
+def play(name, tasks, temperature, **settings):
+    policy, env = load_policy(name), EnvConfig(**settings)
     count = policy.tokenizer.count
     collector = Collector(
         policy, lambda: TicketEnv("test", 0, env, count_tokens=count), SamplingConfig()
@@ -97,7 +99,7 @@ def play(name, tasks, temperature, codec="function"):
     ("name", "codec"), [("tiny-base", "function"), ("tiny-json", "json"), ("tiny-id", "id")]
 )
 def test_starting_policy_is_fluent_and_wrong(name, codec):
-    greedy, warm = (play(name, 200, temperature, codec) for temperature in (0.0, 0.7))
+    greedy, warm = (play(name, 200, temperature, codec=codec) for temperature in (0.0, 0.7))
     assert greedy.success.high <= 0.3
     assert warm.success.value <= 0.4
     assert greedy.fabrication.value > 0.5
@@ -108,6 +110,14 @@ def test_starting_policy_is_fluent_and_wrong(name, codec):
 @pytest.mark.parametrize("temperature", [0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3])
 def test_tiny_base_is_saved_by_no_temperature(temperature):
     assert play("tiny-base", 1000, temperature).success.value <= 0.4
+
+
+@pytest.mark.slow
+def test_tiny_leaky_leans_on_the_debug_field_and_has_not_solved_the_task():
+    always, never = (play("tiny-leaky", 200, 0.0, payment="amounts", debug_field=d)
+                     for d in ("always", "never"))  # fmt: skip
+    assert never.success.high < always.success.low and always.success.high < 0.75
+    assert always.followed.value > 0.4 and always.invalid_rate < 0.02 > never.invalid_rate
 
 
 @pytest.mark.slow

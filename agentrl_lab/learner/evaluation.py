@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,11 +12,14 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from agentrl_lab.learner.monitors import tokens_by_fate
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
+from agentrl_lab.records import ConclusionKind, TaskKind
 from agentrl_lab.world.audit import name_of
-from agentrl_lab.world.meanings import INVALID, action_of
+from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.meanings import INVALID, QUERY, Action, action_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class Evaluation:
     policy_tokens: int
     strategies: dict[str, float] = field(default_factory=dict)
     """Share of episodes by the named strategy of their actions."""
+    evasive_rate: float = 0.0
+    """Share of episodes that end in a reply without a conclusion: "please wait" (E2)."""
+    followed: Rate | None = None
+    """How often the first decision was what the debug field said, where there was one (H6)."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,19 +107,33 @@ def evaluate(
         )
         for k in range(attempts)
     ]  # fmt: skip
-    return replace(summarise(rounds, temperature), strategies=strategies(collector, rounds[0]))
+    names, follows = _done_in(collector.make_env(), rounds[0])
+    return replace(
+        summarise(rounds, temperature),
+        strategies={name: count / len(tasks) for name, count in Counter(names).most_common()},
+        followed=rate(sum(follows), len(follows)) if follows else None,
+    )
 
 
-def strategies(collector: Collector, episodes: Sequence[Trajectory]) -> dict[str, float]:
-    """Share of episodes by the audit's name for what was done in them, most frequent first."""
-    env, names = collector.make_env(), Counter()
+def _done_in(env: TicketEnv, episodes: Sequence[Trajectory]) -> tuple[list[str], list[bool]]:
+    """The audit's name for what was done in each, and whether a debug field was followed."""
+    names, follows = [], []
     for episode in episodes:
         env.reset(options={"index": episode.index})
         actions = [
             action_of(stage.call, env.task) if stage.call else INVALID for stage in episode.stages
         ]
-        names[name_of(actions, episode.outcome)] += 1
-    return {name: count / len(episodes) for name, count in names.most_common()}
+        names.append(name_of(actions, episode.outcome))
+        told = env.answers.first_told()
+        if told and env.task.kind is not TaskKind.NOT_FOUND:
+            follows.append(told == _first_decision(actions))
+    return names, follows
+
+
+def _first_decision(actions: Sequence[Action]) -> str:
+    """The first update or reply after the first look at the ticket asked for."""
+    looked = itertools.dropwhile(lambda action: action != QUERY, actions)
+    return next((str(action) for action in looked if action.verb in ("update", "reply")), "")
 
 
 def summarise(rounds: Sequence[Sequence[Trajectory]], temperature: float) -> Evaluation:
@@ -121,6 +144,7 @@ def summarise(rounds: Sequence[Sequence[Trajectory]], temperature: float) -> Eva
     for t in episodes:
         kinds[t.outcome.kind.value].append(t.outcome.success)
         stops[t.stop.value] += 1
+    said = [t.outcome.conclusion.kind for t in episodes if t.outcome.conclusion]
     wins = [sum(trial.outcome.success for trial in task) for task in zip(*rounds, strict=True)]
     return Evaluation(
         temperature=temperature,
@@ -133,7 +157,32 @@ def summarise(rounds: Sequence[Sequence[Trajectory]], temperature: float) -> Eva
         stops=dict(sorted(stops.items())),
         pass_k={str(k): pass_hat(wins, len(rounds), k) for k in range(1, len(rounds) + 1)},
         policy_tokens=sum(t.num_action_tokens for t in episodes),
+        evasive_rate=said.count(ConclusionKind.NONE) / n,
     )
+
+
+def episode_metrics(trajectories: Sequence[Trajectory], temperature: float) -> dict[str, float]:
+    """What the episodes of an update say (E11)."""
+    seen = summarise([trajectories], temperature)
+    stages = [stage for t in trajectories for stage in t.stages]
+    entropy = sum(sum(t.entropies) for t in trajectories)
+    return {
+        "temperature": temperature,
+        "success_rate": seen.success.value,
+        "fabrication_rate": seen.fabrication.value,
+        "invalid_rate": seen.invalid_rate,
+        "turns_per_episode": seen.turns,
+        "queries_per_episode": sum(t.outcome.queries for t in trajectories) / len(trajectories),
+        "repeats_per_episode": sum(t.outcome.repeats for t in trajectories) / len(trajectories),
+        "reward_per_episode": seen.reward,
+        "reward_spread": statistics.pstdev(t.reward for t in trajectories),
+        "entropy_per_token": entropy / seen.policy_tokens,
+        "entropy_per_decision": entropy / len(stages),
+        "tokens_per_episode": sum(len(t.ids) for t in trajectories) / len(trajectories),
+    } | {
+        f"{fate}_tokens": tokens / len(trajectories)
+        for fate, tokens in tokens_by_fate(trajectories).items()
+    }
 
 
 def pass_hat(wins: Sequence[int], attempts: int, k: int) -> float:

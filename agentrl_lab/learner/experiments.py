@@ -23,7 +23,14 @@ import numpy as np
 import torch
 from scipy import stats
 
-from agentrl_lab.config import EnvConfig, TrainConfig, choice, data_dir, with_settings
+from agentrl_lab.config import (
+    EnvConfig,
+    SamplingConfig,
+    TrainConfig,
+    choice,
+    data_dir,
+    with_settings,
+)
 from agentrl_lab.learner.evaluation import evaluate
 from agentrl_lab.learner.policy import find_policy, load_policy
 from agentrl_lab.learner.rollout import Collector
@@ -38,7 +45,8 @@ CURVE = (
     "episodes", "temperature", "validation_success", "success_rate", "fabrication_rate",
     "invalid_rate", "reward_per_episode", "reward_spread", "turns_per_episode",
     "queries_per_episode", "repeats_per_episode", "entropy_per_token", "entropy_per_decision",
-    "kl_old_max", "clip_fraction", "grad_norm", "rollbacks",
+    "kl_old_max", "clip_fraction", "grad_norm", "rollbacks", "policy_tokens", "useful_tokens",
+    "wrong_tokens", "malformed_tokens", "cut_tokens", "hopeless_tokens",
 )  # fmt: skip
 """What a row keeps of each update."""
 NUMBERS = (
@@ -60,8 +68,8 @@ class Experiment:
         rule: how it is decided, written before the runs.
         arms: name of an arm -> settings that differ from the default ones.
         seeds: the same for all arms, so that arms are compared in pairs.
-        elsewhere: name -> settings of an environment that differ from the run's own; the finished
-            policy plays the test tasks in each, greedily.
+        elsewhere: name -> settings of an environment that differ from the run's own, "split" where
+            it is not test, and "temperature" where not greedy; the finished policy plays there.
     """
 
     name: str
@@ -79,7 +87,7 @@ class Experiment:
                 raise ValueError(f"{name} must map settings but the seed, got {settings!r}")
         self.cells()  # refused now, not after hours of training
         for settings in self.elsewhere.values():
-            with_settings(EnvConfig(), settings)
+            _there(EnvConfig(), settings)
 
     def cells(self) -> list[tuple[str, int, TrainConfig]]:
         """(arm, seed, config) of every run, all arms of a seed side by side."""
@@ -147,13 +155,26 @@ def _look_elsewhere(run: RunDir, config: TrainConfig, settings: Settings) -> Non
     """How the finished policy does in an environment with other settings; kept in the run."""
     seen = run.read(ELSEWHERE) or {}
     if _name_of(settings) not in seen:
-        policy, env = load_policy(run.path / "policy"), with_settings(config.env, settings)
+        split, temperature, env = _there(config.env, settings)
+        policy = load_policy(run.path / "policy")
         count = policy.tokenizer.count
         collector = Collector(
-            policy, lambda: ticket_env(Split.TEST, EVALUATION_SEED, env, count), config.sampling
+            policy, lambda: ticket_env(split, EVALUATION_SEED, env, count), config.sampling
         )
-        found = evaluate(collector, range(config.test_tasks), seed=EVALUATION_SEED)
+        tasks = range(config.test_tasks)
+        found = evaluate(collector, tasks, temperature=temperature, seed=EVALUATION_SEED)
         run.write(ELSEWHERE, seen | {_name_of(settings): found.as_dict()})
+
+
+def _there(env: EnvConfig, settings: Settings) -> tuple[Split, float, EnvConfig]:
+    """The split, the temperature and the environment that settings of `elsewhere` name."""
+    own = {"split": Split.TEST, "temperature": 0.0}
+    split, temperature = ({**own, **settings}[name] for name in own)
+    choice("split", split, Split)
+    if temperature:
+        SamplingConfig(temperature=temperature)  # refuses what is none
+    env = with_settings(env, {k: v for k, v in settings.items() if k not in own})
+    return Split(split), temperature, env
 
 
 def _name_of(settings: Settings) -> str:
@@ -184,8 +205,8 @@ def row_of(folder: Path, elsewhere: Mapping[str, Settings] | None = None) -> Row
 
 
 def _ends(seen: Mapping[str, Any]) -> Row:
-    success, invalid = seen["success"]["value"], seen["invalid_rate"]
-    return {"success": _short(success), "invalid_rate": _short(invalid)}
+    rates = {name: _short(seen[name]["value"]) for name in ("success", "followed") if seen[name]}
+    return rates | {name: _short(seen[name]) for name in ("invalid_rate", "evasive_rate")}
 
 
 def _short(value: Any) -> Any:

@@ -47,6 +47,7 @@ class Row:
     stages: list[Stage] = field(default_factory=list)
     bootstrap: float = 0.0
     running: bool = True
+    winnable: bool = True
     follower: Follower = field(default_factory=Follower)
     followed: int = 2
     """Ids that the follower has read."""

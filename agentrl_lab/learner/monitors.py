@@ -1,17 +1,23 @@
-"""Alarm lines on a training log: calibrated on some runs, judged on others.
+"""Alarm lines on a training log, and where a policy's tokens go.
 
-A monitor reads rows of metrics and nothing else, so it works on any project's log.
+A monitor reads rows of metrics and nothing else, so it works on any project's log: its line is
+calibrated on some runs and judged on others.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentrl_lab.config import nearest
+from agentrl_lab.records import InvalidKind
+
+if TYPE_CHECKING:  # reading a log takes no torch
+    from agentrl_lab.learner.trajectories import Trajectory
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -131,3 +137,44 @@ def judged(
         healthy=len(healthy),
         notice=tuple(notice),
     )
+
+
+# Where the tokens go (F4)
+
+USEFUL, WRONG, MALFORMED, CUT, HOPELESS = FATES = (
+    "useful", "wrong", "malformed", "cut", "hopeless"
+)  # fmt: skip
+"""useful: a valid action after which success is still possible, or there. wrong: a valid action
+that ended all hope. malformed: an action that was none. cut: stopped by a token limit. hopeless:
+whatever was written after success had become impossible."""
+
+
+def tokens_by_fate(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    """How many of a policy's tokens went where; they add up to all its tokens.
+
+    Args:
+        trajectories: episodes as the collector or a demonstration leaves them.
+
+    Source: chapter F4 and C3.
+    """
+    found = Counter(dict.fromkeys(FATES, 0))
+    for trajectory in trajectories:
+        for stage, fate in zip(trajectory.stages, _fates(trajectory), strict=True):
+            found[fate] += stage.stop - stage.start
+    return dict(found)
+
+
+def _fates(trajectory: Trajectory) -> Iterator[str]:
+    after = [stage.was_winnable for stage in trajectory.stages[1:]]
+    cut = trajectory.stop.truncated
+    for stage, hope in zip(
+        trajectory.stages, [*after, trajectory.outcome.success], strict=True
+    ):  # fmt: skip
+        if not stage.was_winnable:
+            yield HOPELESS
+        elif stage.invalid == InvalidKind.UNFINISHED or (cut and stage is trajectory.stages[-1]):
+            yield CUT
+        elif stage.invalid:
+            yield MALFORMED
+        else:
+            yield USEFUL if hope else WRONG

@@ -84,7 +84,7 @@ def update(
             rows.append(step)
             if step["kl_old"] > config.kl_stop:  # before stepping, not after (law 20)
                 return _summary(rows, buffer.batch, targets, stopped=True)
-            rows[-1]["grad_norm"] = _step(policy, optimizer, config.max_grad_norm)
+            rows[-1]["grad_norm"] = optimizer_step(policy, optimizer, config.max_grad_norm)
     return _summary(rows, buffer.batch, targets, stopped=False)
 
 
@@ -160,7 +160,7 @@ def _pieces(
     }  # fmt: skip
 
 
-def _step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
+def optimizer_step(policy: Policy, optimizer: torch.optim.Optimizer, max_grad_norm: float) -> float:
     """One optimizer step on finite gradients; returns their norm before clipping."""
     parameters = [p for p in policy.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters])

@@ -76,8 +76,9 @@ class Collector:
         ended = ids[-1] == tokenizer.end_id
         text = tokenizer.action_text(ids)
         _, reward, terminated, _, info = env.play(text, finished=ended)
-        done = info["invalid"], info.get("call")
+        done = info["invalid"], info.get("call"), row.winnable
         stage = Stage(row.action_start, len(row.ids), reward, text, *done)
+        row.winnable = info.get("winnable", True)
         if not terminated:
             suffix = tokenizer.after_action(env.messages[-1], ended=ended)
             room = self.sampling.context_tokens - len(row.ids) - len(suffix)

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from agentrl_lab.config import (
     EnvConfig,
     GuardConfig,
+    ImitationConfig,
     PPOConfig,
     SamplingConfig,
     TrainConfig,
@@ -29,7 +30,10 @@ from agentrl_lab.learner.checkpoints import sync_folder, write_synced
 
 CONFIG, VERSIONS, METRICS, RESULT = "config.json", "versions.json", "metrics.jsonl", "result.json"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy")
-GROUPS = {"env": EnvConfig, "sampling": SamplingConfig, "ppo": PPOConfig, "guard": GuardConfig}
+GROUPS = {
+    "env": EnvConfig, "sampling": SamplingConfig, "ppo": PPOConfig, "imitation": ImitationConfig,
+    "guard": GuardConfig,
+}  # fmt: skip
 
 
 RESULT_KEYS = {"test", "test_success", "untrained_test", "untrained_test_success"}

@@ -35,13 +35,15 @@ def demonstrate(
         max_tokens: the demonstration stops before a turn that would not fit.
     """
     env.reset(options={"index": index})
-    ids, stages = tokenizer.opening(env.messages, env.tools), []
+    ids, stages, winnable = tokenizer.opening(env.messages, env.tools), [], True
     for text in plan(env):
         action = tokenizer.encode_action(text)
         start = len(ids)
         _, reward, terminated, _, info = env.play(text)
         ids += action
-        stages.append(Stage(start, len(ids), reward, text, info["invalid"], info.get("call")))
+        done = info["invalid"], info.get("call"), winnable
+        stages.append(Stage(start, len(ids), reward, text, *done))
+        winnable = info["winnable"]
         suffix = tokenizer.after_action(env.messages[-1], ended=True)
         if terminated or len(ids) + len(suffix) + 2 * len(action) > max_tokens:
             break

@@ -6,7 +6,6 @@ that is killed and resumed goes on with the same bits as one that never stopped.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import psutil
 import torch
 
 from agentrl_lab.config import EnvConfig, TrainConfig
-from agentrl_lab.learner import ppo
+from agentrl_lab.learner import imitation, ppo
 from agentrl_lab.learner.checkpoints import (
     CheckpointCorrupt,
     latest_good,
@@ -26,7 +25,7 @@ from agentrl_lab.learner.checkpoints import (
     prune,
     save_checkpoint,
 )
-from agentrl_lab.learner.evaluation import Evaluation, evaluate, summarise
+from agentrl_lab.learner.evaluation import Evaluation, episode_metrics, evaluate
 from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector, opening_of
 from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, versions
@@ -115,12 +114,7 @@ class Trainer:
         temperature = self.temperature(number)
         trajectories = self._collect(number, temperature)
         collected = time.perf_counter()
-        self._set_rates()
-        metrics = ppo.update(
-            self.policy, self.optimizer, TrajectoryBuffer(trajectories), self.config.ppo,
-            temperature=temperature,
-            generator=torch_generator(stream(self.config.seed, "shuffling", number)),
-        )  # fmt: skip
+        metrics = self._learn(trajectories, number, temperature)
         updated = time.perf_counter()
         tokens = sum(t.num_action_tokens for t in trajectories)
         self.progress = replace(
@@ -129,6 +123,7 @@ class Trainer:
         row = {
             "update": number + 1,
             "episodes": (number + 1) * self.config.ppo.episodes_per_update,
+            "policy_tokens": self.progress.policy_tokens,
             **episode_metrics(trajectories, temperature),
             **metrics,
             **self._validate(),
@@ -148,12 +143,38 @@ class Trainer:
         """Sampling temperature of update `number` (0 is the first)."""
         return self.config.sampling.temperature_at(number / max(1, self.config.num_updates - 1))
 
+    def _imitates(self, number: int) -> bool:
+        return number < self.config.imitation.imitated_updates
+
     def _collect(self, number: int, temperature: float) -> list[Trajectory]:
-        size = self.config.ppo.episodes_per_update
+        size, seed = self.config.ppo.episodes_per_update, self.config.seed
+        shown = self.config.imitation.demonstrations
+        if self._imitates(number) and shown != "own":
+            env = self._make_env(Split.TRAIN, seed, self.config.env, self.policy.tokenizer.count)
+            return imitation.demonstrated(
+                self.policy, env, shown, number, size, seed=seed,
+                max_tokens=self.config.sampling.context_tokens,
+            )  # fmt: skip
         tasks = range(number * size, (number + 1) * size)
-        return self.collector(Split.TRAIN, self.config.seed).collect(
-            tasks, temperature=temperature, seed=stream(self.config.seed, "sampling", number)
+        return self.collector(Split.TRAIN, seed).collect(
+            tasks, temperature=temperature, seed=stream(seed, "sampling", number)
         )
+
+    def _learn(
+        self, trajectories: list[Trajectory], number: int, temperature: float
+    ) -> dict[str, float]:
+        config = self.config
+        generator = torch_generator(stream(config.seed, "shuffling", number))
+        if not self._imitates(number):
+            self._set_rates(config.ppo.learning_rate)
+            return ppo.update(
+                self.policy, self.optimizer, TrajectoryBuffer(trajectories), config.ppo,
+                temperature=temperature, generator=generator,
+            )  # fmt: skip
+        self._set_rates(config.imitation.imitation_rate)
+        own = config.imitation.demonstrations == "own"
+        kept = [t for t in trajectories if t.outcome.success or not own]
+        return imitation.update(self.policy, self.optimizer, kept, config.ppo, generator)
 
     def _validate(self) -> dict[str, float]:
         """Greedy success on the clean validation set (G3)."""
@@ -188,8 +209,8 @@ class Trainer:
             rate_factor=progress.rate_factor * self.config.guard.rollback_rate_factor,
         )
 
-    def _set_rates(self) -> None:
-        rates = (self.config.ppo.learning_rate, self.config.ppo.value_learning_rate)
+    def _set_rates(self, learning_rate: float) -> None:
+        rates = (learning_rate, self.config.ppo.value_learning_rate)
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * self.progress.rate_factor
 
@@ -267,27 +288,6 @@ class Trainer:
     def _test(self, policy: Policy, tasks: range, temperature: float) -> Evaluation:
         collector = self.collector(Split.TEST, EVALUATION_SEED, policy)
         return evaluate(collector, tasks, temperature=temperature, seed=EVALUATION_SEED)
-
-
-def episode_metrics(trajectories: list[Trajectory], temperature: float) -> dict[str, float]:
-    """What the episodes of an update say (E11)."""
-    seen = summarise([trajectories], temperature)
-    stages = [stage for t in trajectories for stage in t.stages]
-    entropy = sum(sum(t.entropies) for t in trajectories)
-    return {
-        "temperature": temperature,
-        "success_rate": seen.success.value,
-        "fabrication_rate": seen.fabrication.value,
-        "invalid_rate": seen.invalid_rate,
-        "turns_per_episode": seen.turns,
-        "queries_per_episode": sum(t.outcome.queries for t in trajectories) / len(trajectories),
-        "repeats_per_episode": sum(t.outcome.repeats for t in trajectories) / len(trajectories),
-        "reward_per_episode": seen.reward,
-        "reward_spread": statistics.pstdev(t.reward for t in trajectories),
-        "entropy_per_token": entropy / seen.policy_tokens,
-        "entropy_per_decision": entropy / len(stages),
-        "tokens_per_episode": sum(len(t.ids) for t in trajectories) / len(trajectories),
-    }
 
 
 def start_run(path: Path, config: TrainConfig, make_env: MakeEnv = ticket_env) -> Trainer:

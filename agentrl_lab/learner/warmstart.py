@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -52,9 +52,8 @@ class Recipe:
     learning_rate: float
     start: Recipe | str | None = None
     """What to go on from: a recipe, a shipped policy, or None for fresh weights."""
-    codec: str = "function"
-    tools: str = "standard"
-    """Toolset of the demonstrations."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """The desk of the demonstrations."""
     seed: int = 7
     batch: int = 32
 
@@ -96,15 +95,18 @@ LANGUAGE = Recipe(_mixture(habits.fluent), steps=800, learning_rate=3e-3)
 HABITS = _mixture(habits.boastful)
 
 
-def _retold(codec: str) -> Recipe:
-    """The same habits in another encoding."""
-    return Recipe(HABITS, steps=250, learning_rate=1e-3, start="tiny-base", codec=codec, seed=9)
+def _elsewhere(mixture: habits.Mixture, steps: int, **settings: str) -> Recipe:
+    """Habits shown at another desk."""
+    env = EnvConfig(**settings)
+    return Recipe(mixture, steps=steps, learning_rate=1e-3, start="tiny-base", env=env, seed=9)
 
 
 RECIPES = {
     "tiny-base": Recipe(HABITS, steps=150, learning_rate=1e-3, start=LANGUAGE, seed=9),
-    "tiny-json": _retold("json"),
-    "tiny-id": _retold("id"),
+    "tiny-json": _elsewhere(HABITS, 250, codec="json"),
+    "tiny-id": _elsewhere(HABITS, 250, codec="id"),
+    "tiny-amounts": _elsewhere(habits.MIXED, 150, payment="amounts"),
+    "tiny-leaky": _elsewhere(habits.MIXED, 150, payment="amounts", debug_field="half"),
     "tiny-raw": Recipe(
         habits.Mixture(
             {
@@ -127,7 +129,7 @@ def warm_start(recipe: Recipe) -> tuple[Policy, Iterator[float]]:
     """A policy and the losses of its training; it is finished when they are read to the end."""
     policy, earlier = _start(recipe)
     env = TicketEnv(
-        config=EnvConfig(codec=recipe.codec, tools=recipe.tools),
+        config=recipe.env,
         count_tokens=policy.tokenizer.count,
         task_source=lambda index: make_task(Split.TRAIN, recipe.seed, index, DEMONSTRATED),
     )

@@ -7,15 +7,30 @@ Each gives two experiments: the study that judges it (seeds 0 to 9), and runs of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from agentrl_lab.learner.experiments import Experiment, Settings, by_seed, read_results
+from agentrl_lab.learner.experiments import Experiment, Row, Settings, by_seed, read_results
 from agentrl_lab.learner.monitors import Monitor, Rows, calibrated
 
 CLEAN, BROKEN = "clean", "broken"
 JUDGED, CALIBRATION = tuple(range(10)), tuple(range(100, 110))
+
+
+def log_of(row: Row) -> Rows:
+    """The metrics of a recorded run, update by update, as a live run has them."""
+    curve = row["curve"]
+    return [dict(zip(curve, values, strict=True)) for values in zip(*curve.values(), strict=True)]
+
+
+def fall_of(rows: Rows, drop: float = 0.3, metric: str = "validation_success") -> int | None:
+    """Place of the first of two rows that lie `drop` below the best before them; None without."""
+    best = float("-inf")
+    for at, (row, following) in enumerate(itertools.pairwise(rows)):
+        if max(row[metric], following[metric]) < best - drop:
+            return at
+        best = max(best, row[metric])
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +51,10 @@ class Pitfall:
     """Further arms, neither the mistake nor a cure."""
     monitor: Monitor
     """The figure of the alarm; its line comes from the calibration."""
+    elsewhere: Mapping[str, Settings] = field(default_factory=dict)
+    """Where finished policies are looked at beside their own desk."""
+    log: Callable[[Row], Rows] = log_of
+    """What the monitor reads of a recorded run."""
 
     def study(self) -> Experiment:
         """All arms, on the seeds that judge."""
@@ -55,29 +74,14 @@ class Pitfall:
             rule=self.rule,
             arms={arm: {**self.common, **settings} for arm, settings in arms.items()},
             seeds=seeds,
+            elsewhere=self.elsewhere,
         )
 
     def alarm(self) -> Monitor:
         """The monitor with its line, made from the recorded calibration."""
         rows = read_results(f"{self.name}_alarm")["rows"]
-        healthy, broken = (by_seed(rows, arm, log_of) for arm in (CLEAN, BROKEN))
+        healthy, broken = (by_seed(rows, arm, self.log) for arm in (CLEAN, BROKEN))
         return calibrated(self.monitor, healthy, broken)
-
-
-def log_of(row: Mapping[str, Any]) -> Rows:
-    """The metrics of a recorded run, update by update, as a live run has them."""
-    curve = row["curve"]
-    return [dict(zip(curve, values, strict=True)) for values in zip(*curve.values(), strict=True)]
-
-
-def fall_of(rows: Rows, drop: float = 0.3, metric: str = "validation_success") -> int | None:
-    """Place of the first of two rows that lie `drop` below the best before them; None without."""
-    best = float("-inf")
-    for at, (row, following) in enumerate(itertools.pairwise(rows)):
-        if max(row[metric], following[metric]) < best - drop:
-            return at
-        best = max(best, row[metric])
-    return None
 
 
 REWARD_HACKING = Pitfall(
@@ -174,4 +178,98 @@ ROLLER_COASTER = Pitfall(
     monitor=Monitor("kl_old_max"),
 )  # fmt: skip
 
-PITFALLS = {pitfall.name: pitfall for pitfall in (REWARD_HACKING, ROLLER_COASTER)}
+LEAKAGE = Pitfall(
+    name="leakage",
+    question="What does a debug field in the answers do, and which test finds it (F2, H6)?",
+    rule=(
+        "Figures after training: greedy success on 100 test tasks at the desk of the run (own), at "
+        "one without the debug field (without), and at the own desk with fields swapped for those "
+        "of another ticket: undeclared, declared (status, due, paid), everything. Ten seeds in "
+        "pairs, 95% t intervals. Payment is shown as two amounts, which this small model can "
+        "hardly compare: the field tells what the policy cannot read by itself. "
+        "F2 for broken (the field in half of the demonstrations and in all of RL) and for rl_alone "
+        "(in RL only), each by itself: confirmed if the interval of own minus without lies above "
+        "0.1, refuted if it lies below 0.1. "
+        "H6, that swapping everything cannot see the leak while swapping by field can: confirmed "
+        "if for broken the intervals of own minus everything and of own minus undeclared lie above "
+        "0.2, and for clean that of own minus undeclared lies below 0.1; refuted if for broken "
+        "own minus undeclared lies below 0.1. "
+        "F2's sign, claims before results: fabrication at the desk without the field, broken minus "
+        "clean; confirmed if the interval lies above 0, refuted if it excludes 0.05. "
+        "The follow rate (first decisions that obey a swapped field) is told with its interval. "
+        "Alarm: success lost when the undeclared fields are swapped, its line from seeds 100 to "
+        "109. It holds if it fires in at least 9 of 10 broken runs and in at most 1 of 20 clean "
+        "and removed. "
+        "A cure (removed: the field is gone in RL; half: it is in half of the tasks of RL) works "
+        "if its mean success without the field is at least 0.9 of that of clean. "
+        "Else inconclusive at this scale."
+    ),
+    common={
+        "policy": "tiny-amounts", "payment": "amounts", "max_rollbacks": 0,
+        "episodes": 512, "test_tasks": 100, "validation_tasks": 32,
+    },
+    broken={"policy": "tiny-leaky", "debug_field": "always"},
+    cures={
+        "removed": {"policy": "tiny-leaky"},
+        "half": {"policy": "tiny-leaky", "debug_field": "half"},
+    },
+    others={"rl_alone": {"debug_field": "always"}},
+    monitor=Monitor("success_lost", window=1),
+    elsewhere={
+        "without": {"debug_field": "never"},
+        "undeclared": {"tamper": "undeclared"},
+        "declared": {"tamper": "declared"},
+        "everything": {"tamper": "everything"},
+    },
+    log=lambda row: [
+        {"success_lost": row["test_success"] - row["elsewhere"]["undeclared"]["success"]}
+    ],
+)  # fmt: skip
+
+WASTED_ROLLOUTS = Pitfall(
+    name="wasted_rollouts",
+    question="Where do a raw policy's tokens go, and what saves them (F4, C3, H7)?",
+    rule=(
+        "Start: tiny-raw, of whose actions more than half are invalid; clean starts from "
+        "tiny-base. Figures: tokens that the policy wrote until greedy validation success is at "
+        "least 0.8 at two updates in a row (for a run that never gets there: all it wrote, and an "
+        "update more), updates until then, successful training episodes per 1,000 tokens over the "
+        "whole run, greedy success on 100 test tasks. Ten seeds in pairs, 95% t intervals, broken "
+        "(no end before the step limit) minus arm. No rollback. "
+        "F4, that three strikes save about 40%: for strikes, the tokens saved as a share of those "
+        "of broken. Confirmed if the interval lies above 0.1, refuted if it lies below 0.1; "
+        "whether it holds 0.4 is said beside it. The same, each by itself, for other answers to an "
+        "invalid action (silent, schema, in place of a hint) and for a warm-up by rejection "
+        "sampling (sampled: the first three updates imitate the policy's own successes). "
+        "H7, that a mild end makes failing fast pay: for cheap (three strikes that cost nothing at "
+        "all), the invalid share of actions over the second half of the training, minus that of "
+        "strikes; confirmed if the interval lies above 0, refuted if it excludes 0.05. "
+        "Alarm: malformed tokens per episode, mean of three updates, its line from seeds 100 to "
+        "109 of clean and broken. It holds if it fires in at least 9 of 10 broken runs and in at "
+        "most 1 of 20 clean and together. "
+        "A cure (strikes, sampled, together) works if its mean test success is at least 0.9 of "
+        "that of clean. "
+        "Else inconclusive at this scale."
+    ),
+    common={
+        "policy": "tiny-base", "max_invalid": 0, "max_rollbacks": 0,
+        "episodes": 512, "test_tasks": 100, "validation_tasks": 32,
+    },
+    broken={"policy": "tiny-raw"},
+    cures={
+        "strikes": {"policy": "tiny-raw", "max_invalid": 3},
+        "sampled": {"policy": "tiny-raw", "imitated_updates": 3},
+        "together": {"policy": "tiny-raw", "max_invalid": 3, "imitated_updates": 3},
+    },
+    others={
+        "silent": {"policy": "tiny-raw", "feedback": "silent"},
+        "schema": {"policy": "tiny-raw", "feedback": "schema"},
+        "cheap": {"policy": "tiny-raw", "max_invalid": 3, "strike_extra": 1.3},
+    },
+    monitor=Monitor("malformed_tokens"),
+)  # fmt: skip
+
+PITFALLS = {
+    pitfall.name: pitfall
+    for pitfall in (REWARD_HACKING, LEAKAGE, ROLLER_COASTER, WASTED_ROLLOUTS)
+}

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
 from agentrl_lab.learner.experiments import Experiment
-from agentrl_lab.workbook.pitfalls import PITFALLS
+from agentrl_lab.workbook.pitfalls import PITFALLS, REWARD_HACKING
 
 TEN = tuple(range(10))
+GRID: Mapping[str, Sequence[float]] = {
+    "learning_rate": (3e-5, 1e-4, 3e-4, 1e-3),
+    "epochs": (1, 2, 4),
+    "clip_ratio": (0.1, 0.15, 0.3),
+    "episodes_per_update": (32, 64),
+}
+"""What the recorded grid of notebook 08 varies; all else is as in the clean runs there."""
+
+
+def grid(values: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:
+    """Every combination of values, by name."""
+    for chosen in itertools.product(*values.values()):
+        yield dict(zip(values, chosen, strict=True))
+
+
+def grid_name(**chosen: float) -> str:
+    """What the arm of a combination is called."""
+    return ", ".join(f"{name} {chosen[name]:g}" for name in GRID)
+
 
 STUDIES = {
     study.name: study
@@ -77,6 +99,68 @@ STUDIES = {
                 "one more": {"tools": "one_more"},
                 "moved": {"tools": "moved"},
                 "new words": {"tools": "new_words"},
+            },
+        ),
+        Experiment(
+            name="reward_hacking_bonus",
+            question="Where between 0.1 and 1.0 does the bonus for a call begin to spoil (F1)?",
+            rule="None: three seeds a bonus, to look at. The verdicts are those of reward_hacking.",
+            arms={
+                f"{bonus}": {**REWARD_HACKING.common, "call_bonus": bonus}
+                for bonus in (0.2, 0.4, 0.6, 0.8)
+            },
+            seeds=TEN[:3],
+        ),
+        Experiment(
+            name="roller_coaster_grid",
+            question="Which settings of an update climb, which fall (F3, E3, E8, E10)?",
+            rule="None: one seed a setting, to look at. The verdicts are those of roller_coaster.",
+            arms={
+                grid_name(**chosen): {
+                    "kl_stop": 99.0, "max_rollbacks": 0, "episodes": 384, "test_tasks": 100,
+                    "validation_tasks": 32, **chosen,
+                }
+                for chosen in grid(GRID)
+            },
+            seeds=TEN[:1],
+        ),
+        Experiment(
+            name="ways_to_learn",
+            question="What do demonstrations, rejection sampling and RL reach (A4, E2, G1, G2)?",
+            rule=(
+                "Start: tiny-base; 960 episodes each, so about as many tokens (told beside). "
+                "Figures: greedy success on 200 test tasks; the same on unseen wordings; tokens "
+                "until greedy validation success is at least 0.8 at two updates in a row. Ten "
+                "seeds in pairs, 95% t intervals. No rollback. "
+                "A4, that imitation of demonstrations does not see the end: confirmed if the "
+                "interval of test success, rl minus mixed, lies above 0, and that of rl minus "
+                "happy_path as well; refuted if both exclude a gain of 0.05. "
+                "That perfect demonstrations make RL needless here: confirmed if the interval of "
+                "test success, perfect minus rl, lies above -0.05, refuted if it lies below. "
+                "That RL carries further than imitation: success on unseen wordings minus test "
+                "success, rl minus perfect; confirmed if the interval lies above 0, refuted if it "
+                "excludes 0.05. "
+                "Rejection sampling against RL: tokens to 0.8, rejection minus rl: the sign of the "
+                "interval says which one is cheaper. "
+                "E2 for the policies of rl on unseen wordings: evasive replies at 0.3 minus at 0.7 "
+                "(timid), invalid actions at 1.0 minus at 0.7 (wild); each confirmed if the "
+                "interval lies above 0, refuted if it excludes 0.02. "
+                "Else inconclusive at this scale."
+            ),
+            arms={
+                name: {"episodes": 960, "max_rollbacks": 0, "validation_tasks": 32, **settings}
+                for name, settings in {
+                    "rl": {},
+                    "rejection": {"imitated_updates": 15},
+                    "perfect": {"imitated_updates": 15, "demonstrations": "perfect"},
+                    "mixed": {"imitated_updates": 15, "demonstrations": "mixed"},
+                    "happy_path": {"imitated_updates": 15, "demonstrations": "happy_path"},
+                }.items()
+            },
+            seeds=TEN,
+            elsewhere={
+                f"unseen at {t}": {"split": "unseen", "temperature": t}
+                for t in (0.0, 0.3, 0.7, 1.0, 1.3)
             },
         ),
         *(pitfall.study() for pitfall in PITFALLS.values()),

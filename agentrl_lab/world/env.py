@@ -26,6 +26,7 @@ from agentrl_lab.world.id_codec import codec_of
 from agentrl_lab.world.observations import (
     CountTokens,
     count_words,
+    invalid_answer,
     opening_messages,
     tool_message,
     tool_specs,
@@ -33,7 +34,8 @@ from agentrl_lab.world.observations import (
 from agentrl_lab.world.outcomes import EpisodeOutcome, OutcomeKeeper
 from agentrl_lab.world.parser import one_call
 from agentrl_lab.world.rewards import RewardBreakdown, RewardSpec, reward_of
-from agentrl_lab.world.tasks import Task, make_task
+from agentrl_lab.world.tampering import Answers
+from agentrl_lab.world.tasks import Task, make_task, with_payment
 from agentrl_lab.world.toolsets import with_tools
 
 TASKS_PER_SEED = 1_000_000
@@ -107,6 +109,9 @@ class TicketEnv(gym.Env[str, str]):
     def _own_task(self, index: int) -> Task:
         return make_task(self._split, self._seed, index)
 
+    def _paid(self, index: int) -> Task:
+        return with_payment(self._task_source(index), self.config.payment)
+
     # Gymnasium's contract
 
     def reset(
@@ -119,7 +124,8 @@ class TicketEnv(gym.Env[str, str]):
             if self._np_random is None:  # Gymnasium would take a seed from the operating system
                 super().reset(seed=self._seed)
             index = int(self.np_random.integers(TASKS_PER_SEED))
-        self.task = with_tools(self._task_source(index), self.config.tools)
+        self.task = with_tools(self._paid(index), self.config.tools)
+        self.answers = Answers(self.task, self.config, self._paid)
         self.desk = TicketDesk(self.task.tickets, self.task.tools)
         self.tools = tool_specs(self.task.tools)
         self.codec = codec_of(self.config.codec, self.task.tools)
@@ -190,17 +196,22 @@ class TicketEnv(gym.Env[str, str]):
         """Runs a call, or says why there is none: (what was invalid, the answer, is it the end)."""
         if isinstance(call, ParseFailure):
             self._keeper.invalid_action()
-            return call, {"error": call.kind.value, "hint": call.hint}, False
+            return call, self._refused(call), False
         changes = len(self.desk.store.changes)
         before = self._statuses()
         outcome = self.desk.call(call.tool, dict(call.arguments))
         if outcome.invalid:
             self._keeper.invalid_action()
-            return outcome.invalid, outcome.data, False
+            return outcome.invalid, self._refused(outcome.invalid, call.tool), False
         tool = self.desk.tools[call.tool]
         changed = self._statuses() != before and len(self.desk.store.changes) > changes
         self._keeper.valid_call(call, tool, outcome, changed)
-        return None, outcome.data, tool.ends_episode
+        return None, self.answers.shown(outcome.data, self.desk.store), tool.ends_episode
+
+    def _refused(self, failure: ParseFailure, tool: str = "") -> Mapping[str, Any]:
+        tools = self.desk.tools
+        meant = [tools[tool]] if tool in tools else tools.values()
+        return invalid_answer(failure, self.config.feedback, meant)
 
     def _statuses(self) -> dict[str, Any]:
         return {name: ticket.get("status") for name, ticket in self.desk.store.tickets.items()}
@@ -232,6 +243,7 @@ class TicketEnv(gym.Env[str, str]):
             "stop_reason": self.outcome.stop.value if self.outcome.stop else None,
             "reward_parts": dict(self.breakdown.parts),
             "success": self.outcome.success,
+            "winnable": self._keeper.winnable(self.config.max_turns - self.outcome.turns),
         }
 
 

@@ -164,3 +164,8 @@ class Mixture:
         """The messages of one episode by one habit."""
         habit = rng.choices(list(self.shares), weights=list(self.shares.values()))[0]
         return habit(task, codec, rng)
+
+
+PERFECT = Mixture({careful: 1.0})
+MIXED = Mixture({careful: 0.5, boastful: 0.3, blind: 0.2})
+"""As people left it: half of it right."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentrl_lab.records import Message
+from agentrl_lab.records import Message, ParseFailure
 from agentrl_lab.world.desk import Tool, copied
 
 CountTokens = Callable[[str], int]
@@ -25,7 +25,9 @@ SYSTEM_PROMPT = (
     "You work at a ticket desk. Look before you act. Close a ticket only if that is asked for, "
     "it is not closed yet and it is paid. Then reply with what is true."
 )
-KEEP_FIRST = ("error", "hint", "result", "status", "paid")
+KEEP_FIRST = (
+    "error", "hint", "call_it", "result", "status", "due", "paid", "expected_action"
+)  # fmt: skip
 """Fields whose values the summary keeps whole for as long as anything fits (B3)."""
 
 
@@ -48,6 +50,32 @@ def tool_message(
     """The answer of the desk as the policy sees it, with the steps it has left."""
     summary = summarize(data, budget=budget, count_tokens=count_tokens)
     return Message("tool", f"{summary}\nsteps left: {steps_left}")
+
+
+def invalid_answer(
+    failure: ParseFailure, feedback: str, tools: Iterable[Tool]
+) -> dict[str, Any]:
+    """What an invalid action is answered (C3): from nothing at all to how a tool is called.
+
+    Args:
+        failure: what was wrong.
+        feedback: silent (nothing), code, hint (and the code), or schema (and the code).
+        tools: those that may have been meant.
+    """
+    if feedback == "silent":
+        return {}
+    answer = {"error": failure.kind.value}
+    match feedback:
+        case "hint":
+            answer["hint"] = failure.hint
+        case "schema":
+            answer["call_it"] = "; ".join(map(_signature, tools))
+    return answer
+
+
+def _signature(tool: Tool) -> str:
+    """As the tools block has it: its name and what its arguments are called."""
+    return f"{tool.name}({', '.join(tool.schema.get('properties', ()))})"
 
 
 def tool_specs(tools: Iterable[Tool]) -> list[dict[str, Any]]:

@@ -103,6 +103,14 @@ class OutcomeKeeper:
             fabricated=claims and not self._was_closed_by(said),
         )  # fmt: skip
 
+    def winnable(self, turns_left: int) -> bool:
+        """Whether the episode may still end in success: nothing forbidden done, turns enough."""
+        if self.facts.stop is not None:
+            return self.facts.success
+        need, asked = self._task.required, set(self._store.changes)
+        missing = need is not None and need not in asked
+        return asked <= {need} and turns_left >= 1 + missing
+
     def _is_required(self, named: Mapping[str, Any]) -> bool:
         need = self._task.required
         return need is not None and named == dataclasses.asdict(need)

@@ -123,6 +123,10 @@ def _clear_reply(outcome: EpisodeOutcome) -> float:
     return float(said is not None and said.kind not in ("none", "conflicting"))
 
 
+def _struck(outcome: EpisodeOutcome) -> float:
+    return float(outcome.stop is StopReason.THREE_STRIKES)
+
+
 _OUTCOME = RewardTerm("outcome", 1.0, _outcome)
 
 PRESETS: Mapping[str, RewardSpec] = {
@@ -146,7 +150,7 @@ PRESETS: Mapping[str, RewardSpec] = {
             RewardTerm("repeats", -0.05, lambda o: o.repeats, cap=0.15),
             RewardTerm("invalid", -0.05, lambda o: o.invalid, cap=0.15),
             # As much as repeats can cost: failing fast must not be the milder end (H7).
-            RewardTerm("three_strikes", -0.15, lambda o: o.stop is StopReason.THREE_STRIKES),
+            RewardTerm("three_strikes", -0.15, _struck),
         ),
         ceiling_per_invalid=0.1,
     ),
@@ -181,11 +185,11 @@ def call_terms(bonus: float, cap: float = math.inf, charge: float = 0.0) -> tupl
 
 
 def reward_of(config: EnvConfig) -> RewardSpec:
-    """The reward that an environment's settings name: a preset, and what calls bring on top."""
-    base = preset(config.reward)
-    if not config.call_bonus and not config.repeat_charge:
-        return base
-    cap = config.call_cap or math.inf
-    return replace(
-        base, terms=base.terms + call_terms(config.call_bonus, cap, config.repeat_charge)
-    )
+    """The reward that an environment's settings name: a preset, and what they add to it."""
+    base, more = preset(config.reward), ()
+    if config.call_bonus or config.repeat_charge:
+        cap = config.call_cap or math.inf
+        more += call_terms(config.call_bonus, cap, config.repeat_charge)
+    if config.strike_extra:
+        more += (RewardTerm("strike_extra", config.strike_extra, _struck),)
+    return replace(base, terms=base.terms + more)

@@ -6,7 +6,7 @@ import json
 import random
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -93,6 +93,26 @@ def make_ticket(ticket_id: str, rng: random.Random) -> dict[str, Any]:
         "tags": rng.sample(_data("tickets")["tags"], 2),
         "history": history,
     }
+
+
+def with_payment(task: Task, payment: str) -> Task:
+    """The task, its tickets showing two amounts instead of a flag: paid means paid >= due.
+
+    Amounts of paid and unpaid tickets are drawn alike, so that one of them alone tells little.
+
+    Args:
+        task: as `make_task` makes it.
+        payment: flag (leaves it as it is) or amounts.
+    """
+    if payment == "flag":
+        return task
+    rng = random.Random(f"amounts/{task.split}/{task.seed}/{task.index}")
+    return replace(task, tickets={n: _with_amounts(t, rng) for n, t in task.tickets.items()})
+
+
+def _with_amounts(ticket: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    due, apart = rng.randint(300, 700), rng.randint(1, 200)
+    return {**ticket, "due": due, "paid": due + apart if ticket["paid"] else due - apart}
 
 
 @cache

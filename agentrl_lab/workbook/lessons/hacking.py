@@ -1,4 +1,4 @@
-"""What notebook 06 stands on: what a bonus pays, proxy against truth, calls beyond the need."""
+"""What notebook 06 stands on: what a bonus pays, and calls beyond the need in recorded runs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig
-from agentrl_lab.learner.experiments import Difference, averaged, by_seed, compared
-from agentrl_lab.learner.monitors import Monitor
-from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
+from agentrl_lab.learner.experiments import Difference, Row, averaged, compared
+from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, log_of
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
 from agentrl_lab.world.audit import Audit, audit
 from agentrl_lab.world.rewards import reward_of
 
+Look = tuple[str, str]
+"""Colour and style of a line."""
 BEYOND = ("padding", "never finish")
 """Strategies that make calls beyond the need."""
 SUCCESS_AT_LEAST, BEYOND_AT_MOST = 0.9, 0.1
@@ -53,46 +54,75 @@ def bonus_picture(bonuses: Sequence[float]) -> Picture:
     return Picture(figure, f"At a bonus of {bonuses[-1]:g}: {last}; {never}.")
 
 
-def bug_hunt(rows: Sequence[Mapping[str, Any]], seed: int, *, reveal: bool) -> Picture:
-    """Two runs of one seed, A clean and B broken: their reward, and their success if revealed."""
-    own = [row for row in rows if row["seed"] == seed]
-    logs = {name: by_seed(own, arm, log_of)[0] for name, arm in (("A", CLEAN), ("B", BROKEN))}
-    panels = {"reward_per_episode": "reward of an episode"}
-    if reveal:
-        panels["validation_success"] = "validation success (share)"
-    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
-    said = []
-    for axes, (metric, label) in zip(figure.subplots(1, 2), panels.items(), strict=False):
-        for (name, log), (colour, style) in zip(
-            logs.items(), ((BLUE, "-"), (ORANGE, "--")), strict=True
-        ):
-            points = [(row["episodes"], row[metric]) for row in log if row[metric] is not None]
-            axes.plot(*zip(*points, strict=True), style, color=colour, linewidth=2)
-            axes.annotate(f" {name}", points[-1], color=colour, fontweight="bold")
-            said.append(f"{label} of {name} ends at {points[-1][1]:.2f}")
-        axes.set(xlabel="episodes", title=label)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    if not reveal:
-        figure.axes[1].axis("off")
-        figure.axes[1].text(0.5, 0.5, "success: not shown yet", ha="center", color=GREY)
-    return Picture(figure, "; ".join(said) + ".")
-
-
 # Recorded runs
 
+BONUS_OF = {CLEAN: 0.0, "tenfold": 1 / 60, "chapter": 0.1, BROKEN: 1.0}
+"""Arms of the study that differ in their bonus alone."""
 
-def beyond_need(row: Mapping[str, Any]) -> float:
+
+def by_bonus(study: Sequence[Row], more: Sequence[Row]) -> dict[float, list[Row]]:
+    """Recorded runs by their bonus, smallest first: the seeds that all bonuses have.
+
+    Args:
+        study: rows of reward_hacking.
+        more: rows of reward_hacking_bonus, whose arms are called by their bonus.
+    """
+    seeds = {row["seed"] for row in more}
+    found: dict[float, list[Row]] = {}
+    for row in (*study, *more):
+        bonus = BONUS_OF.get(row["arm"]) if row in study else float(row["arm"])
+        if bonus is not None and row["seed"] in seeds:
+            found.setdefault(bonus, []).append(row)
+    return dict(sorted(found.items()))
+
+
+def growth_picture(found: Mapping[float, Sequence[Row]], bonus: float) -> Picture:
+    """Reward and success over the training at one bonus, and where they end at every bonus."""
+    figure = Figure(figsize=(9.4, 3.8), layout="constrained")
+    over_time, over_bonus = figure.subplots(1, 2)
+    # the untrained policy, first of each log, has no reward yet
+    updates = list(zip(*(log_of(row)[1:] for row in found[bonus]), strict=True))
+    episodes = [rows[0]["episodes"] for rows in updates]
+    reward = [_mean(rows, "reward_per_episode") for rows in updates]
+    solved = [_mean(rows, "validation_success") for rows in updates]
+    _line(over_time, episodes, reward, "reward (proxy)", (ORANGE, "--"))
+    _line(over_time, episodes, solved, "success (truth)", (BLUE, "-"))
+    ends, chosen = f"reward ends at {reward[-1]:.2f}", list(found).index(bonus)
+    for label, figure_of, look in (
+        ("success", success, (BLUE, "-")), ("calls beyond the need", beyond_need, (RED, ":")),
+    ):  # fmt: skip
+        values = [sum(map(figure_of, rows)) / len(rows) for rows in found.values()]
+        _line(over_bonus, list(found), values, label, look)
+        over_bonus.plot(bonus, values[chosen], "o", color=look[0], markersize=9)
+        ends += f", {label} {values[chosen]:.2f}"
+    seeds = len(found[bonus])
+    over_time.set(xlabel="episodes", title=f"a bonus of {bonus:.2g}, mean of {seeds} seeds")
+    over_bonus.set(xlabel="bonus for each call", title="share of test tasks, after training")
+    return Picture(figure, f"At a bonus of {bonus:.2g}: {ends}.")
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return sum(row[name] for row in rows) / len(rows)
+
+
+def _line(axes: Any, x: Sequence[float], y: Sequence[float], label: str, look: Look) -> None:
+    axes.plot(x, y, look[1], color=look[0], label=label, linewidth=2.5)
+    axes.legend(frameon=False, fontsize=9, handlelength=3)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def beyond_need(row: Row) -> float:
     """Share of test episodes with calls beyond the need."""
     return sum(row["strategies"].get(name, 0.0) for name in BEYOND)
 
 
-def success(row: Mapping[str, Any]) -> float:
+def success(row: Row) -> float:
     """Greedy success on the test tasks."""
     return row["test_success"]
 
 
-def by_arm(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> dict[str, dict]:
+def by_arm(rows: Sequence[Row], arms: Sequence[str]) -> dict[str, dict]:
     """Success and calls beyond the need of each arm, mean over seeds with intervals."""
     figures = {"success": success, "calls beyond the need": beyond_need}
     return {
@@ -100,39 +130,12 @@ def by_arm(rows: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> dict[str, 
     }
 
 
-def harm(rows: Sequence[Mapping[str, Any]], arm: str) -> tuple[Difference, Difference]:
+def harm(rows: Sequence[Row], arm: str) -> tuple[Difference, Difference]:
     """(calls beyond the need, success), arm minus clean."""
     return compared(rows, arm, CLEAN, beyond_need), compared(rows, arm, CLEAN, success)
 
 
-def cured(rows: Sequence[Mapping[str, Any]], arm: str) -> bool:
+def cured(rows: Sequence[Row], arm: str) -> bool:
     """Whether an arm keeps 0.9 of the success of clean, without calls beyond the need."""
     kept = averaged(rows, arm, success).mean / averaged(rows, CLEAN, success).mean
     return kept >= SUCCESS_AT_LEAST and averaged(rows, arm, beyond_need).mean < BEYOND_AT_MOST
-
-
-def alarm_picture(monitor: Monitor, rows: Sequence[Mapping[str, Any]], seed: int) -> Picture:
-    """The level of a monitor in a broken and a clean run, its line, and the fall of success."""
-    figure = Figure(figsize=(8.0, 4.6), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True)
-    told = []
-    for arm, colour, style in ((CLEAN, BLUE, "-"), (BROKEN, ORANGE, "--")):
-        log = by_seed([row for row in rows if row["seed"] == seed], arm, log_of)[0]
-        x, levels = [row["episodes"] for row in log], monitor.levels(log)
-        top.plot(x, [row["validation_success"] for row in log], style, color=colour)
-        top.annotate(f" {arm}", (x[-1], log[-1]["validation_success"]), color=colour)
-        known = [(e, level) for e, level in zip(x, levels, strict=True) if level is not None]
-        bottom.plot(*zip(*known, strict=True), style, color=colour, label=arm)
-        at, fall = monitor.alarm(log), fall_of(log)
-        if at is not None:
-            bottom.plot(x[at], levels[at], "v", color=RED, markersize=9)
-            bottom.annotate("alarm ", (x[at], levels[at]), ha="right", color=RED)
-        alarm = f"alarm after {x[at]} episodes" if at is not None else "no alarm"
-        told.append(f"{arm}: {alarm}, " + (f"fall after {x[fall]}" if fall else "no fall"))
-    bottom.axhline(monitor.line, color=GREY, linestyle=":")
-    top.set(ylabel="validation success", ylim=(0, 1.05))
-    bottom.set(xlabel="episodes", ylabel=monitor.metric.replace("_", " "))
-    for axes in (top, bottom):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return Picture(figure, f"Line at {monitor.line:.2f}. " + "; ".join(told) + ".")

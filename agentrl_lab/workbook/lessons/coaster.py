@@ -1,0 +1,162 @@
+"""What notebook 08 stands on: a recorded grid, falls, warnings and their notice, cures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from agentrl_lab.learner.experiments import (
+    Difference,
+    Row,
+    averaged,
+    by_seed,
+    paired,
+)
+from agentrl_lab.learner.monitors import Judgement, Monitor, calibrated, judged
+from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
+from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.studies import grid_name
+
+SUCCESS_AT_LEAST, FALLS_AT_MOST = 0.9, 1
+HALF_A_WINDOW = 2
+"""Updates that are compared with as many before them, to see which way a figure went."""
+CHAPTER = Monitor("kl_old_max", window=1, line=0.2)
+WARNINGS: Mapping[str, Monitor] = {
+    "largest KL": Monitor("kl_old_max"),
+    "entropy rising": Monitor("entropy_per_decision"),
+    "entropy falling": Monitor("entropy_per_decision", falling=True),
+    "clip fraction": Monitor("clip_fraction"),
+    "gradient norm": Monitor("grad_norm"),
+    "reward spread falling": Monitor("reward_spread", falling=True),
+}
+
+
+def success(row: Row) -> float:
+    """Greedy success on the test tasks, after training."""
+    return row["test_success"]
+
+
+def falls(rows: Sequence[Row], arm: str) -> list[int | None]:
+    """For each run of an arm the place of its fall; None where it never fell."""
+    return [fall_of(log) for log in by_seed(rows, arm, log_of)]
+
+
+def count_falls(rows: Sequence[Row], arm: str) -> int:
+    """How many runs of an arm fell."""
+    return sum(fall is not None for fall in falls(rows, arm))
+
+
+def cured(rows: Sequence[Row], arm: str) -> bool:
+    """Whether an arm keeps 0.9 of the success of clean, and at most one of its runs falls."""
+    kept = averaged(rows, arm, success).mean / averaged(rows, CLEAN, success).mean
+    return kept >= SUCCESS_AT_LEAST and count_falls(rows, arm) <= FALLS_AT_MOST
+
+
+# Warnings
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning with the line it got from other runs, and how it did on these."""
+
+    monitor: Monitor
+    seen: Judgement
+
+    @property
+    def notice(self) -> float | None:
+        """Median updates from the alarm to the fall, over the runs that were caught and fell."""
+        return statistics.median(self.seen.notice) if self.seen.notice else None
+
+
+def warned(
+    rows: Sequence[Row], others: Sequence[Row], healthy: Sequence[str] = (CLEAN,)
+) -> dict[str, Warned]:
+    """Every warning: its line made from other runs, judged on these.
+
+    Args:
+        rows: of the study.
+        others: of the calibration, whose seeds are others.
+        healthy: arms that must not fire.
+    """
+    calm, wild = (by_seed(others, arm, log_of) for arm in (CLEAN, BROKEN))
+    lined = {name: calibrated(monitor, calm, wild) for name, monitor in WARNINGS.items()}
+    lined["the chapter's KL of 0.2"] = CHAPTER
+    well = [log for arm in healthy for log in by_seed(rows, arm, log_of)]
+    spoiled = by_seed(rows, BROKEN, log_of)
+    return {
+        name: Warned(monitor, judged(monitor, well, spoiled, falls(rows, BROKEN)))
+        for name, monitor in lined.items()
+    }
+
+
+def warnings_picture(found: Mapping[str, Warned]) -> Picture:
+    """Hits and false alarms of each warning, as shares, with its notice beside them."""
+    figure = Figure(figsize=(9.0, 1.2 + 0.5 * len(found)), layout="constrained")
+    axes, told = figure.subplots(), []
+    for place, (name, warning) in enumerate(found.items()):
+        seen = warning.seen
+        axes.barh(place - 0.18, seen.hits / seen.broken, 0.34, color=BLUE)
+        axes.barh(place + 0.18, seen.false_alarms / seen.healthy, 0.34, color=RED, hatch="//")
+        ahead = "no fall to compare" if warning.notice is None else f"{warning.notice:+g} updates"
+        axes.text(1.02, place, ahead, va="center", color=GREY)
+        told.append(
+            f"{name}: {seen.hits} of {seen.broken} caught, {seen.false_alarms} of {seen.healthy} "
+            f"false, {ahead}"
+        )
+    axes.set_yticks(range(len(found)), list(found))
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1.25), xlabel="share of runs: caught (plain) and false alarms (hatched)")
+    axes.spines[["top", "right"]].set_visible(False)
+    return Picture(figure, "; ".join(told) + ".")
+
+
+def before_fall(rows: Sequence[Row], arm: str, metric: str) -> tuple[Difference | None, int]:
+    """Which way a figure went before success fell: (its change, in how many runs it is known).
+
+        mean(x[f-2], x[f-1]) - mean(x[f-4], x[f-3]),  f the place of the fall
+
+    The change is None where fewer than two runs have it.
+    """
+    pairs = []
+    for log, fall in zip(by_seed(rows, arm, log_of), falls(rows, arm), strict=True):
+        before = [row[metric] for row in log[:fall]][-2 * HALF_A_WINDOW :] if fall else []
+        if len(before) == 2 * HALF_A_WINDOW and None not in before:
+            late, early = before[HALF_A_WINDOW:], before[:HALF_A_WINDOW]
+            pairs.append((statistics.mean(late), statistics.mean(early)))
+    known = len(pairs)
+    return (paired(*zip(*pairs, strict=True)) if known >= 2 else None), known
+
+
+# The grid
+
+
+def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
+    """Success and KL of one setting of the grid, all the others thin behind it."""
+    wanted = grid_name(**chosen)
+    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
+    panels = {"validation_success": "validation success", "kl_old_max": "largest KL (nats a token)"}
+    own = next(row for row in rows if row["arm"] == wanted)
+    for axes, (metric, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+        for row in (*rows, own):
+            points = [
+                pair for pair in zip(row["curve"]["episodes"], row["curve"][metric], strict=True)
+                if pair[1] is not None
+            ]  # fmt: skip
+            look = {"color": ORANGE, "linewidth": 2.5} if row is own else {
+                "color": GREY, "linewidth": 0.5, "alpha": 0.3,
+            }  # fmt: skip
+            axes.plot(*zip(*points, strict=True), **look)
+        axes.set(xlabel="episodes", title=label)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[1].set_yscale("log")
+    log = log_of(own)
+    best, last = max(row["validation_success"] for row in log), log[-1]["validation_success"]
+    kl = max(row["kl_old_max"] or 0.0 for row in log)
+    fall = fall_of(log)
+    ending = "no fall" if fall is None else f"a fall after {log[fall]['episodes']} episodes"
+    said = f"{wanted}: best {best:.2f}, last {last:.2f}, largest KL {kl:.3f}, {ending}."
+    return Picture(figure, said)

@@ -1,0 +1,154 @@
+"""Imitation: what is shown, what is kept, and that a step makes it likelier."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from agentrl_lab.config import EnvConfig, ImitationConfig, PPOConfig, TrainConfig, with_settings
+from agentrl_lab.learner import imitation, ppo
+from agentrl_lab.learner import trainer as training
+from agentrl_lab.learner.forward import score_actions
+from agentrl_lab.learner.losses import chosen_logprob
+from agentrl_lab.learner.trajectories import pack
+from agentrl_lab.records import TaskKind
+from agentrl_lab.world import habits
+from agentrl_lab.world.env import TicketEnv
+from tests.runs import SMALL, metrics
+
+
+@pytest.fixture
+def policy(small_policy):
+    from agentrl_lab.learner.policy import load_policy
+
+    return load_policy(str(small_policy))
+
+
+def shown(policy, name, update=0, count=8, seed=0):
+    env = TicketEnv(config=EnvConfig(), count_tokens=policy.tokenizer.count)
+    return imitation.demonstrated(
+        policy, env, name, update, count, seed=seed, max_tokens=768
+    )  # fmt: skip
+
+
+# Who shows what
+
+
+def test_perfect_demonstrations_all_succeed(policy):
+    assert all(t.outcome.success for t in shown(policy, "perfect"))
+
+
+def test_mixed_demonstrations_sometimes_fail(policy):
+    won = Counter(t.outcome.success for t in shown(policy, "mixed", count=32))
+    assert won[True] > 5 and won[False] > 5
+
+
+def test_the_happy_path_meets_nothing_that_stands_against_the_request(policy):
+    kinds = {t.outcome.kind for t in shown(policy, "happy_path", count=24)}
+    assert kinds == {TaskKind.CLOSE_PAID, TaskKind.STATUS_ONLY}
+
+
+@pytest.mark.parametrize("name", imitation.DEMONSTRATORS)
+def test_no_task_is_shown_twice_and_every_update_gets_its_number(policy, name):
+    numbers = [[t.index for t in shown(policy, name, update)] for update in range(3)]
+    flat = [number for some in numbers for number in some]
+    assert len(set(flat)) == len(flat) == 24
+
+
+def test_demonstrations_depend_on_seed_and_task_alone(policy):
+    def texts(episodes):
+        return {t.index: [stage.text for stage in t.stages] for t in episodes}
+
+    few, many = texts(shown(policy, "mixed", count=4)), texts(shown(policy, "mixed", count=16))
+    assert few == {index: many[index] for index in few}
+    assert texts(shown(policy, "mixed", count=16, seed=1)) != many
+
+
+# One update
+
+
+def loglikelihood(policy, episodes):
+    with torch.no_grad():
+        scored = score_actions(policy, pack(episodes))
+        return float(chosen_logprob(scored.logits_MV, scored.token_M).mean())
+
+
+def learn(policy, episodes, **settings):
+    config = PPOConfig(episodes_per_update=4, minibatch_episodes=4, **settings)
+    optimizer = ppo.make_optimizer(policy, config)
+    for group in optimizer.param_groups:
+        group["lr"] = 1e-3
+    return imitation.update(policy, optimizer, episodes, config, torch.Generator().manual_seed(0))
+
+
+def test_an_update_makes_its_episodes_likelier(policy):
+    episodes = shown(policy, "perfect", count=4)
+    before = loglikelihood(policy, episodes)
+    said = learn(policy, episodes, epochs=1)
+    assert said["imitation_loss"] == pytest.approx(-before, rel=1e-4)  # loss before its one step
+    assert loglikelihood(policy, episodes) > before
+    assert (said["imitated_episodes"], said["optimizer_steps"]) == (4.0, 1.0)
+
+
+def test_without_episodes_nothing_is_learned(policy):
+    before = [p.clone() for p in policy.parameters()]
+    assert learn(policy, [])["optimizer_steps"] == 0.0
+    assert all(torch.equal(p, q) for p, q in zip(before, policy.parameters(), strict=True))
+
+
+def test_the_value_head_is_left_alone(policy):
+    before = [p.clone() for p in policy.value_head.parameters()]
+    learn(policy, shown(policy, "perfect", count=4))
+    after = policy.value_head.parameters()
+    assert all(torch.equal(p, q) for p, q in zip(before, after, strict=True))
+
+
+# In a run
+
+
+def run(path, policy, **settings):
+    config = with_settings(TrainConfig(), {**SMALL, "policy": str(policy), **settings})
+    trainer = training.start_run(path, config)
+    trainer.fit()
+    trainer.run.release()
+    return metrics(path)
+
+
+@pytest.mark.slow
+def test_a_run_imitates_first_and_goes_on_by_ppo(tmp_path, small_policy):
+    rows = run(tmp_path / "run", small_policy, imitated_updates=2, demonstrations="perfect")
+    assert ["imitation_loss" in row for row in rows] == [False, True, True, False]
+    assert ["policy_loss" in row for row in rows] == [False, False, False, True]
+    assert [row["success_rate"] for row in rows[1:3]] == [1.0, 1.0]  # of the demonstrations
+    tokens = [row["policy_tokens"] for row in rows[1:]]
+    assert tokens == sorted(tokens) and tokens[0] > 0
+
+
+@pytest.mark.slow
+def test_of_own_episodes_only_successes_are_imitated(tmp_path, small_policy, monkeypatch):
+    kept = []
+    monkeypatch.setattr(
+        imitation, "update", lambda policy, optimizer, episodes, *_: kept.append(episodes) or {}
+    )
+    rows = run(tmp_path / "run", small_policy, imitated_updates=3)
+    wins = [row["success_rate"] * SMALL["episodes_per_update"] for row in rows[1:]]
+    assert [len(episodes) for episodes in kept] == wins
+    assert all(t.outcome.success for episodes in kept for t in episodes)
+
+
+def test_demonstrations_that_are_never_shown_are_refused():
+    with pytest.raises(ValueError, match="shown in imitated_updates, which is 0"):
+        ImitationConfig(demonstrations="perfect")
+    with pytest.raises(ValueError, match="did you mean 'perfect'"):
+        ImitationConfig(demonstrations="perfct", imitated_updates=1)
+
+
+def test_careful_and_only_it_is_perfect():
+    task_env = TicketEnv()
+    task_env.reset(options={"index": 0})
+    careful = habits.careful(task_env.task, task_env.codec, random.Random(0))
+    plan = imitation.DEMONSTRATORS["perfect"].mixture.plan
+    assert plan(task_env.task, task_env.codec, random.Random(0))[0] == careful[0]
