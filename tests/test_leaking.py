@@ -6,6 +6,7 @@ import pytest
 
 from agentrl_lab.config import EnvConfig
 from agentrl_lab.workbook.lessons import leaking
+from agentrl_lab.world.leaks import sightings_of_canary
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,8 @@ from agentrl_lab.workbook.lessons import leaking
 def test_the_detector_finds_what_a_desk_leaks(desk, feature):
     found = [tell.feature for tell in leaking.tells_of(desk)]
     assert feature in found if feature else found == []
+    said = leaking.tells_picture(desk).sentence
+    assert (feature in said) if feature else "nothing but what is declared" in said
     places = {name.split(":")[0].split(".")[0] for name in found}
     assert len(places) <= 2  # all in one text, or all by the order
 
@@ -23,6 +26,12 @@ def test_the_leaks_lie_where_they_are_said_to_lie():
     assert {leak for *_, leak in leaking.DESKS.values()} == {
         "the order of the tasks", "the text of an error", "nothing", "the length of an answer"
     }  # fmt: skip
+
+
+def test_a_canary_comes_through_the_debug_field_alone():
+    for often, where in (("never", []), ("always", [(5, "as it is")])):
+        shown = leaking.shown_with_canary("canary-7731", debug_field=often)
+        assert sightings_of_canary("canary-7731", shown) == where
 
 
 ROWS = [

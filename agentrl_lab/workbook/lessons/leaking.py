@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
+
+from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig, SamplingConfig, with_settings
 from agentrl_lab.learner.evaluation import Evaluation, evaluate
 from agentrl_lab.learner.experiments import Difference, Row, averaged
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.records import Split
+from agentrl_lab.records import Split, TaskKind
 from agentrl_lab.workbook.pitfalls import LEAKAGE
+from agentrl_lab.workbook.plots import BLUE, GREY, Picture, blank
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.habits import query
 from agentrl_lab.world.leaks import Sighting, Tell, tells
@@ -44,6 +49,26 @@ def looked_at(policy: Policy, env: EnvConfig, tasks: int) -> dict[str, Evaluatio
         )  # fmt: skip
 
     return {name: seen(settings) for name, settings in VIEWS.items()}
+
+
+def desk(**settings: str) -> TicketEnv:
+    """A desk whose answers are shown whole enough to read."""
+    return TicketEnv(Split.TEST, 0, EnvConfig(result_budget=80, **settings))
+
+
+def shown_with_canary(canary: str, **settings: str) -> list[str]:
+    """All texts of an episode whose right answer is the canary."""
+    task = next(
+        task for task in (make_task(Split.TRAIN, 0, index) for index in range(50))
+        if task.kind is TaskKind.STATUS_ONLY
+    )  # fmt: skip
+    kept = replace(task, expected=SimpleNamespace(value=canary))
+    config = EnvConfig(result_budget=10_000, **settings)
+    env = TicketEnv(config=config, task_source=lambda _: kept)
+    env.reset(options={"index": 0})
+    for text in ("hm", env.codec.render(query(kept))):
+        env.step(text)
+    return [message.content for message in env.messages]
 
 
 # Recorded runs
@@ -122,3 +147,20 @@ def _texts(task: Task) -> Texts:
 def tells_of(desk: str) -> list[Tell]:
     """What the detector finds there, the strongest first."""
     return tells(sightings(desk), declared=DECLARED)
+
+
+def tells_picture(desk: str, most: int = 5) -> Picture:
+    """The features that give the answers of a desk away, with how often they guess right."""
+    found = tells_of(desk)[:most]
+    if not found:
+        return blank(f"Desk {desk}: nothing but what is declared tells the answer.")
+    figure = Figure(figsize=(8.6, 1.4 + 0.4 * len(found)), layout="constrained")
+    axes, base = figure.subplots(), found[0].baseline
+    axes.barh([tell.feature for tell in found], [tell.accuracy for tell in found], color=BLUE)
+    axes.axvline(base, color=GREY, linestyle="--")
+    axes.text(base, -0.7, " by frequency alone", color=GREY, va="center")
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 1), xlabel="share of answers guessed from this alone")
+    axes.spines[["top", "right"]].set_visible(False)
+    listed = ", ".join(f"{tell.feature} {tell.accuracy:.2f}" for tell in found)
+    return Picture(figure, f"Desk {desk}, guessed right: {listed}; by frequency {base:.2f}.")

@@ -1,0 +1,90 @@
+"""Exercises of notebook 09: right answers pass, each usual mistake is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrl_lab.workbook.checks import judge
+from agentrl_lab.workbook.lessons.checks_wasting import check_break_even, check_tokens_saved
+
+
+def right_saved(turns):
+    row = 0
+    for at, (_, invalid) in enumerate(turns):
+        row = row + 1 if invalid else 0
+        if row == 3:
+            return sum(tokens for tokens, _ in turns[at + 1 :])
+    return 0
+
+
+def keep_counting(turns):
+    seen = 0
+    for at, (_, invalid) in enumerate(turns):
+        seen += invalid
+        if seen == 3:
+            return sum(tokens for tokens, _ in turns[at + 1 :])
+    return 0
+
+
+def with_the_third(turns):
+    row = 0
+    for at, (_, invalid) in enumerate(turns):
+        row = row + 1 if invalid else 0
+        if row == 3:
+            return sum(tokens for tokens, _ in turns[at:])
+    return 0
+
+
+def invalid_only(turns):
+    row, total = 0, 0
+    for tokens, invalid in turns:
+        total += tokens if row >= 3 and invalid else 0
+        row = row + 1 if invalid else 0
+    return total
+
+
+def test_tokens_saved_takes_the_right_one():
+    assert judge(check_tokens_saved, right_saved).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (keep_counting, "starts the count anew"),
+        (with_the_third, "first three are written"),
+        (invalid_only, "valid or not"),
+        (lambda turns: sum(t for t, invalid in turns if invalid), "first three are written"),
+        (lambda turns: None, "is return missing"),
+        (lambda turns: 3.0, "whole number"),
+        (lambda turns: turns[0][0], "expected 30"),
+    ],
+)
+def test_tokens_saved_names_the_mistake(answer, said):
+    verdict = judge(check_tokens_saved, answer)
+    assert verdict.passed is False and said in verdict.text
+
+
+def solved(win, lose, stop):
+    return min(1.0, max(0.0, (lose - stop) / (lose - win)))
+
+
+def test_break_even_takes_the_right_one():
+    assert judge(check_break_even, solved).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda win, lose, stop: (stop - lose) / (win - lose), "between 0 and 1"),
+        (lambda win, lose, stop: stop / win, "is not paid 0"),
+        (lambda win, lose, stop: max(0.0, min(1.0, stop / win)), "is not paid 0"),
+        (lambda win, lose, stop: 1 - solved(win, lose, stop), "above which"),
+        (lambda win, lose, stop: max(0.0, min(1.0, (stop - lose) / win)), "what a success pays"),
+        (lambda win, lose, stop: 0.5, "they should be equal"),
+        (lambda win, lose, stop: None, "is return missing"),
+        (lambda win, lose, stop: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_break_even_names_the_mistake(answer, said):
+    verdict = judge(check_break_even, answer)
+    assert verdict.passed is False and said in verdict.text

@@ -1,0 +1,135 @@
+"""The blind review: nobody knows whose, every choice survives, and the reward is compared."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from agentrl_lab.records import Message
+from agentrl_lab.workbook import widgets
+from agentrl_lab.workbook.conversations import Conversation
+from agentrl_lab.workbook.review import BlindReview, Pair
+from tests.tiny import trajectory
+
+
+def conversation(text, reward):
+    messages = (Message("system", "rules"), Message("assistant", text))
+    return Conversation(messages, trajectory(range(4), [(1, 3)], [reward]))
+
+
+def pairs(count=4):
+    """The first one of each pair is the one with the larger reward."""
+    return [
+        Pair(f"task {n}", conversation(f"good {n}", 1.0), conversation(f"bad {n}", -1.0))
+        for n in range(count)
+    ]
+
+
+def better(pair):
+    return "left" if pair.sides[0] is pair.first else "right"
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "kept" / "review.jsonl"
+
+
+def test_sides_are_mixed_and_stay_where_they_are():
+    sides = [better(pair) for pair in pairs(40)]
+    assert sides == [better(pair) for pair in pairs(40)]
+    assert 10 < sides.count("left") < 30
+
+
+def test_nothing_of_origin_or_reward_is_shown(file):
+    review = BlindReview(pairs(), file)
+    shown = review._left.value + review._right.value + review.status.value
+    assert "good 0" in shown and "bad 0" in shown
+    assert not any(word in shown for word in ("reward", "first", "second", "+1.00", "rules"))
+
+
+def test_choices_survive_a_new_start(file):
+    review = BlindReview(pairs(), file)
+    assert not file.exists()  # nothing is written before there is something to keep
+    review.choose("left")
+    review.choose("same")
+    again = BlindReview(pairs(), file)
+    assert again.choices == {"task 0": "left", "task 1": "same"}
+    assert [pair.name for pair in again.open] == ["task 2", "task 3"]
+    assert "2 of 4 chosen" in again.status.value
+    assert "good 2" in again._left.value + again._right.value
+
+
+def test_choices_survive_a_killed_kernel(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from tests.test_review import *\n"
+        "review = BlindReview(pairs(), Path(sys.argv[1]))\n"
+        "review.choose('right'); print('kept', flush=True); time.sleep(60)"
+    )
+    file = tmp_path / "review.jsonl"
+    words = [sys.executable, "-c", code, str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as kernel:
+        assert kernel.stdout.readline().strip() == "kept"
+        kernel.send_signal(signal.SIGKILL)
+    assert BlindReview(pairs(), file).choices == {"task 0": "right"}
+
+
+@pytest.mark.parametrize("torn", ['{"pair": "task 1", "cho', '{"pair": "task 1", "cho\n', "\udcff"])
+def test_a_torn_line_costs_that_line_alone(file, torn):
+    BlindReview(pairs(), file).choose("left")
+    with file.open("a", encoding="utf-8", errors="surrogateescape") as handle:
+        handle.write(torn)
+    review = BlindReview(pairs(), file)
+    assert review.choices == {"task 0": "left"}
+    review.choose("right")
+    assert BlindReview(pairs(), file).choices == {"task 0": "left", "task 1": "right"}
+
+
+@pytest.mark.parametrize(
+    "content", ["# notes\nof mine\n", '{"pair": "x", "choice": "whichever"}\n', "[]\n[]\n"]
+)
+def test_a_foreign_file_is_refused_and_left_as_it_is(file, content):
+    file.parent.mkdir()
+    file.write_text(content)
+    with pytest.raises(ValueError, match="holds no choices of a review"):
+        BlindReview(pairs(), file)
+    assert file.read_text() == content
+
+
+def test_agreement_counts_what_reward_and_reader_both_decide(file):
+    some = pairs(4)
+    some[2] = replace(some[2], second=conversation("as good", 1.0))  # the reward finds them equal
+    review = BlindReview(some, file)
+    assert review.agreement() == (0, 0)
+    choices = [better(some[0]), {"left": "right", "right": "left"}[better(some[1])], "left", "same"]
+    for choice in choices:
+        review.choose(choice)
+    assert review.agreement() == (1, 2)
+    (found,) = review.disagreements()
+    assert (found.name, found.chosen, found.other) == ("task 1", some[1].second, some[1].first)
+    assert review.open == [] and all(button.disabled for button in review.buttons.values())
+    review.choose("left")  # after the end nothing happens
+    assert len(file.read_text().splitlines()) == 4
+
+
+def test_a_file_that_cannot_be_written_is_said_and_nothing_is_taken_for_kept(tmp_path):
+    (tmp_path / "folder").write_text("in the way")
+    review = BlindReview(pairs(), tmp_path / "folder" / "review.jsonl")
+    before = list(widgets.ERRORS)
+    review.buttons["left"].click()
+    assert "did not work" in review.status.value and review.choices == {}
+    widgets.ERRORS[:] = before
+
+
+@pytest.mark.parametrize("wrong", [[], [*pairs(1), *pairs(1)]])
+def test_pairs_must_differ_in_name(wrong, file):
+    with pytest.raises(ValueError, match="names that differ"):
+        BlindReview(wrong, file)
+
+
+def test_another_choice_is_refused(file):
+    with pytest.raises(ValueError, match="choice must be one of left, same, right"):
+        BlindReview(pairs(), file).choose("both")

@@ -1,0 +1,79 @@
+"""Notebook 09: costs of learning worked by hand, tokens by fate, when failing fast pays."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentrl_lab.workbook.lessons import wasting
+from tests.tiny import trajectory
+
+EPISODES, TOKENS = [0, 64, 128, 192, 256], [None, 1000, 2000, 2500, 3500]
+
+
+def row(arm, seed, success, test=1.0, tokens=TOKENS):
+    curve = {
+        "episodes": EPISODES, "validation_success": success, "policy_tokens": tokens,
+        "success_rate": [None, 0.25, 0.5, 0.75, 1.0], "invalid_rate": [None, 0.8, 0.6, 0.4, 0.2],
+    }  # fmt: skip
+    return {"arm": arm, "seed": seed, "test_success": test, "policy_tokens": tokens[-1],
+            "curve": curve}  # fmt: skip
+
+
+SOON, LATE, NEVER = [0.2, 0.85, 0.9, 1, 1], [0.2, 0.85, 0.7, 0.8, 0.8], [0.2, 0.5, 0.5, 0.5, 0.9]
+ROWS = [
+    row("clean", 0, SOON), row("clean", 1, SOON),
+    row("broken", 0, LATE), row("broken", 1, NEVER),
+    row("strikes", 0, SOON), row("strikes", 1, SOON, 0.7),
+]  # fmt: skip
+
+
+def test_tokens_and_updates_until_it_has_learned():
+    # one update above 0.8 is not enough; a run that never learns counts an update more
+    assert [wasting.tokens_to_learn(row("x", 0, s)) for s in (SOON, LATE, NEVER)] == [
+        1000, 2500, 4500,
+    ]  # fmt: skip
+    assert [wasting.updates_to_learn(row("x", 0, s)) for s in (SOON, LATE, NEVER)] == [1, 3, 5]
+
+
+def test_successes_per_1000_tokens():
+    assert wasting.successes_per_1000(ROWS[0]) == pytest.approx(64 * 2.5 / 3.5)
+
+
+def test_invalid_share_of_the_second_half():
+    assert wasting.invalid_late(ROWS[0]) == pytest.approx(0.3)
+
+
+def test_savings_are_shares_of_what_broken_needs():
+    found = wasting.saved(ROWS, "strikes")  # broken 2,500 and 4,500, strikes 1,000 each
+    assert found.mean == pytest.approx((1500 + 3500) / 2 / 3500)
+
+
+def test_a_cure_keeps_its_success():
+    assert not wasting.cured(ROWS, "strikes") and wasting.cured(ROWS, "broken")
+
+
+def test_pictures_say_what_they_show():
+    said = wasting.cost_picture(ROWS, ["broken", "strikes"], by_tokens=True).sentence
+    assert said == (
+        "Mean over seeds at the end: broken 0.85 after 3,500; strikes 1.00 after 3,500 "
+        "tokens written."
+    )
+    some = [trajectory(range(9), [(1, 4), (5, 8)], state_right=True, conclusion_right=True)]
+    said = wasting.fates_of({"here": some}).sentence
+    assert said.startswith("here: 6 tokens an episode (useful 6.0, wrong 0.0")
+
+
+@pytest.mark.parametrize(
+    ("stop", "chance"), [(-1.0, 0.0), (-0.8, 0.0), (0.1, 0.5), (1.0, 1.0), (2.0, 1.0)]
+)
+def test_break_even_by_hand(stop, chance):
+    assert wasting.break_even(1.0, -0.8, stop) == pytest.approx(chance)
+
+
+@pytest.mark.slow
+def test_sampled_episodes_end_as_the_desk_says(small_policy):
+    from agentrl_lab.learner.policy import load_policy
+
+    policy = load_policy(str(small_policy))  # untrained: all it writes is invalid
+    assert wasting.struck(wasting.sampled(policy, 4, 0)) == 1.0
+    assert wasting.struck(wasting.sampled(policy, 4, 0, max_invalid=0)) == 0.0
