@@ -15,6 +15,7 @@ from agentrl_lab.config import (
     DATA_VARIABLE,
     EnvConfig,
     GuardConfig,
+    ImitationConfig,
     PPOConfig,
     SamplingConfig,
     TrainConfig,
@@ -24,7 +25,7 @@ from agentrl_lab.config import (
     with_settings,
 )
 
-CONFIGS = (EnvConfig, SamplingConfig, PPOConfig, GuardConfig, TrainConfig)
+CONFIGS = (EnvConfig, SamplingConfig, PPOConfig, GuardConfig, ImitationConfig, TrainConfig)
 
 
 # data/
@@ -122,6 +123,9 @@ REFUSED = [
     (PPOConfig, "value_clip", math.inf),
     (PPOConfig, "learning_rate", 0.0),
     (PPOConfig, "kl_stop", 0.0),
+    (ImitationConfig, "imitated_updates", -1),
+    (ImitationConfig, "imitation_rate", 0.0),
+    (EnvConfig, "strike_extra", math.inf),
     (GuardConfig, "validation_tasks", 0),
     (GuardConfig, "rollback_drop", 0.0),
     (GuardConfig, "max_rollbacks", -1),
