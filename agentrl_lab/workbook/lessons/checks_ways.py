@@ -1,0 +1,72 @@
+"""Checks of the exercises of notebook 10; each names the usual mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+
+from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report, short
+
+__all__ = ["check_at_budget", "check_keep", "final", "judge", "report"]
+
+
+# 10.1: what rejection sampling keeps
+
+Attempt = tuple[int, bool, float]
+"""(task, success, reward)."""
+ATTEMPTS: list[Attempt] = [
+    (0, True, 1.08), (0, True, 1.03), (0, False, -0.8), (0, True, 0.98), (1, False, -1.0),
+    (1, False, 0.3), (2, True, 1.0), (3, False, -0.8), (3, True, 0.9), (0, True, 1.08),
+]  # fmt: skip
+
+
+def check_keep(keep: Callable[[list[Attempt], int], list[Attempt]]) -> Verdict:
+    """Exercise 10.1: keep(attempts, per_task) -> the first successes of each task, in order."""
+    for per_task, wanted in ((2, [0, 1, 6, 8]), (1, [0, 6, 8]), (9, [0, 1, 3, 6, 8, 9])):
+        given = list(ATTEMPTS)
+        got = keep(given, per_task)
+        if given != ATTEMPTS:
+            raise Wrong("the list that was given has changed: build a new one")
+        if not isinstance(got, list):
+            raise Wrong(f"expected a list of attempts, got {short(got)}: is return missing?")
+        _check_kept(got, per_task)
+        if got != [ATTEMPTS[at] for at in wanted]:
+            raise Wrong(f"with {per_task} a task, expected numbers {wanted}, in that order")
+    return Verdict(True, "successes alone, and no task more often than it may be")
+
+
+def _check_kept(got: list[Attempt], per_task: int) -> None:
+    if any(attempt not in ATTEMPTS for attempt in got):
+        raise Wrong("an attempt was made up: give back those that were given, as they are")
+    if any(not success and reward > 0 for _, success, reward in got):
+        raise Wrong("a failure with a positive reward was kept: success decides, not the reward")
+    if any(not success for _, success, _ in got):
+        raise Wrong("a failure was kept")
+    counts = {task: sum(t == task for t, *_ in got) for task, *_ in got}
+    if any(count > per_task for count in counts.values()):
+        raise Wrong(
+            f"a task was kept more than {per_task} times: easy tasks would crowd out the others"
+        )
+
+
+# 10.2: compared at equal cost
+
+CURVE = [0, 1000, 2500, 4000], [0.2, 0.5, 0.7, 0.9]
+
+
+def check_at_budget(at_budget: Callable[[list[int], list[float], int], float]) -> Verdict:
+    """Exercise 10.2: at_budget(tokens, success, budget) -> success at the last update paid for."""
+    cases = [
+        (4000, 0.9, "the budget pays for all of it"),
+        (2500, 0.7, "exactly the budget is within it"),
+        (3999, 0.7, "an update that was not finished is not paid for, however near it is"),
+        (999, 0.2, "before the first update there is the untrained policy"),
+        (10_000, 0.9, "more than was spent buys what there is"),
+    ]
+    for budget, wanted, overlooked in cases:
+        got = at_budget(list(CURVE[0]), list(CURVE[1]), budget)
+        if isinstance(got, bool) or not isinstance(got, Real):
+            raise Wrong(f"expected a number, got {short(got)}: is return missing?")
+        if abs(got - wanted) > 1e-9:
+            raise Wrong(f"with {budget:,} tokens expected {wanted}, got {got:g}: {overlooked}")
+    return Verdict(True, "equal money, equal chances")

@@ -1,0 +1,73 @@
+"""Exercises of notebook 10: right answers pass, each usual mistake is named."""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from agentrl_lab.workbook.checks import judge
+from agentrl_lab.workbook.lessons.checks_ways import check_at_budget, check_keep
+
+
+def right_keep(attempts, per_task):
+    seen, kept = Counter(), []
+    for attempt in attempts:
+        if attempt[1] and seen[attempt[0]] < per_task:
+            seen[attempt[0]] += 1
+            kept.append(attempt)
+    return kept
+
+
+def test_keep_takes_the_right_one():
+    assert judge(check_keep, right_keep).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda a, n: [x for x in a if x[2] > 0], "success decides, not the reward"),
+        (lambda a, n: a[:], "success decides"),
+        (lambda a, n: [x for x in a if x[1] or x[2] < -0.9], "a failure was kept"),
+        (lambda a, n: [x for x in a if x[1]], "crowd out"),
+        (lambda a, n: right_keep(sorted(a, key=lambda x: -x[2]), n), "in that order"),
+        (lambda a, n: right_keep(a, n)[:n], "expected numbers"),
+        (lambda a, n: [(9, True, 1.0)], "made up"),
+        (lambda a, n: [a.pop() for _ in range(2)], "has changed"),
+        (lambda a, n: None, "is return missing"),
+    ],
+)
+def test_keep_names_the_mistake(answer, said):
+    verdict = judge(check_keep, answer)
+    assert verdict.passed is False and said in verdict.text
+
+
+def by_bisect(tokens, success, budget):
+    return success[bisect.bisect_right(tokens, budget) - 1]
+
+
+def by_max(tokens, success, budget):
+    return max((t, s) for t, s in zip(tokens, success, strict=True) if t <= budget)[1]
+
+
+@pytest.mark.parametrize("right", [by_bisect, by_max])
+def test_at_budget_takes_right_ones(right):
+    assert judge(check_at_budget, right).passed
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda t, s, b: s[-1], "exactly the budget"),
+        (lambda t, s, b: s[bisect.bisect_left(t, b) - 1], "4,000 tokens expected 0.9, got 0.7"),
+        (lambda t, s, b: float(np.interp(b, t, s)), "not paid for"),
+        (lambda t, s, b: by_bisect(t[1:], s[1:], b), "untrained policy"),
+        (lambda t, s, b: s[t.index(b)], "ValueError"),
+        (lambda t, s, b: None, "is return missing"),
+    ],
+)
+def test_at_budget_names_the_mistake(answer, said):
+    verdict = judge(check_at_budget, answer)
+    assert verdict.passed is False and said in verdict.text
