@@ -123,6 +123,8 @@ class EnvConfig:
         for name in ("call_bonus", "call_cap", "repeat_charge"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, name, "0 or more and finite", value)
+        if self.strike_extra and not self.max_invalid:
+            raise ValueError("strike_extra is for max_invalid strikes, and max_invalid is 0")
         if self.call_cap and not self.call_bonus:
             raise ValueError(f"call_cap caps call_bonus, which is 0: got call_cap {self.call_cap}")
 
@@ -244,10 +246,10 @@ class ImitationConfig:
         choice("demonstrations", self.demonstrations, DEMONSTRATIONS)
         rate = self.imitation_rate
         _require(0 < rate < math.inf, "imitation_rate", "above 0 and finite", rate)
-        if self.demonstrations != "own" and not self.imitated_updates:
-            raise ValueError(
-                f"demonstrations {self.demonstrations!r} are shown in imitated_updates, which is 0"
-            )
+        for name, default in (("demonstrations", "own"), ("imitation_rate", 3e-4)):
+            value = getattr(self, name)
+            if value != default and not self.imitated_updates:
+                raise ValueError(f"{name} {value!r} is for imitated_updates, of which there are 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -302,6 +304,8 @@ class TrainConfig:
         _require(self.test_tasks >= 1, "test_tasks", "at least 1", self.test_tasks)
         _require(0 <= self.threads <= 256, "threads", "0 to 256", self.threads)
         _require(self.keep_checkpoints >= 1, "keep_checkpoints", "1 or more", self.keep_checkpoints)
+        imitated, most = self.imitation.imitated_updates, self.num_updates
+        _require(imitated <= most, "imitated_updates", f"at most {most} (all updates)", imitated)
 
     @property
     def num_updates(self) -> int:

@@ -297,6 +297,11 @@ PANELS = {
     "04_ppo_from_scratch": [
         [("gamma", "ArrowLeft"), ("gae lambda", "ArrowLeft"), ("none", "Space")],
     ],
+    "06_pitfall_reward_hacking": [
+        [("timid", "Space"), ("broken", "Space")],
+        [("bonus", "ArrowRight"), ("bonus", "End")],
+        [("seed", "ArrowRight")],
+    ],
 }  # fmt: skip
 
 

@@ -126,6 +126,8 @@ REFUSED = [
     (ImitationConfig, "imitated_updates", -1),
     (ImitationConfig, "imitation_rate", 0.0),
     (EnvConfig, "strike_extra", math.inf),
+    (EnvConfig, "feedback", "loud"),
+    (EnvConfig, "tamper", "all"),
     (GuardConfig, "validation_tasks", 0),
     (GuardConfig, "rollback_drop", 0.0),
     (GuardConfig, "max_rollbacks", -1),

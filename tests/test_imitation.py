@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -14,9 +15,9 @@ from agentrl_lab.learner import trainer as training
 from agentrl_lab.learner.forward import score_actions
 from agentrl_lab.learner.losses import chosen_logprob
 from agentrl_lab.learner.trajectories import pack
-from agentrl_lab.records import TaskKind
-from agentrl_lab.world import habits
+from agentrl_lab.records import StopReason, TaskKind
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.tasks import make_task
 from tests.runs import SMALL, metrics
 
 
@@ -122,7 +123,8 @@ def test_a_run_imitates_first_and_goes_on_by_ppo(tmp_path, small_policy):
     rows = run(tmp_path / "run", small_policy, imitated_updates=2, demonstrations="perfect")
     assert ["imitation_loss" in row for row in rows] == [False, True, True, False]
     assert ["policy_loss" in row for row in rows] == [False, False, False, True]
-    assert [row["success_rate"] for row in rows[1:3]] == [1.0, 1.0]  # of the demonstrations
+    assert [row["shown_success_rate"] for row in rows[1:3]] == [1.0, 1.0]
+    assert ["entropy_per_token" in row for row in rows[1:]] == [False, False, True]
     tokens = [row["policy_tokens"] for row in rows[1:]]
     assert tokens == sorted(tokens) and tokens[0] > 0
 
@@ -140,15 +142,60 @@ def test_of_own_episodes_only_successes_are_imitated(tmp_path, small_policy, mon
 
 
 def test_demonstrations_that_are_never_shown_are_refused():
-    with pytest.raises(ValueError, match="shown in imitated_updates, which is 0"):
+    with pytest.raises(ValueError, match="is for imitated_updates, of which there are 0"):
         ImitationConfig(demonstrations="perfect")
     with pytest.raises(ValueError, match="did you mean 'perfect'"):
         ImitationConfig(demonstrations="perfct", imitated_updates=1)
+    with pytest.raises(ValueError, match=r"imitation_rate 0.1 is for imitated_updates"):
+        ImitationConfig(imitation_rate=0.1)
+    with pytest.raises(ValueError, match=r"imitated_updates must be at most 30 \(all updates\)"):
+        with_settings(TrainConfig(), {"imitated_updates": 31})
 
 
 def test_careful_and_only_it_is_perfect():
-    task_env = TicketEnv()
-    task_env.reset(options={"index": 0})
-    careful = habits.careful(task_env.task, task_env.codec, random.Random(0))
-    plan = imitation.DEMONSTRATORS["perfect"].mixture.plan
-    assert plan(task_env.task, task_env.codec, random.Random(0))[0] == careful[0]
+    env = TicketEnv()
+    number = next(n for n in range(50) if make_task("train", 0, n).kind is TaskKind.CLOSE_PAID)
+    env.reset(options={"index": number})
+    plan = imitation.DEMONSTRATORS["perfect"].mixture.plan(env.task, env.codec, random.Random(0))
+    tools = [env.play(text)[-1]["call"].tool for text in plan]
+    assert tools == ["query_ticket", "update_ticket", "reply"] and env.outcome.success
+
+
+def test_a_desk_with_too_few_of_what_is_shown_is_refused(policy):
+    task = next(t for t in map(partial(make_task, "train", 0), range(50)) if t.kind == "not_found")
+    env = TicketEnv(count_tokens=policy.tokenizer.count, task_source=lambda _: task)
+    with pytest.raises(ValueError, match="happy_path shows only 0 of 16 tasks, 2 are needed"):
+        imitation.demonstrated(policy, env, "happy_path", 0, 2, seed=0, max_tokens=768)
+
+
+def test_a_demonstration_that_does_not_fit_is_truncated(policy):
+    env = TicketEnv(count_tokens=policy.tokenizer.count)
+    (cut,) = imitation.demonstrated(policy, env, "perfect", 0, 1, seed=0, max_tokens=200)
+    assert cut.stop is StopReason.CONTEXT_LIMIT and len(cut.stages) == 1
+
+
+@pytest.mark.slow
+def test_without_a_success_nothing_moves_and_the_run_goes_on(tmp_path, small_policy):
+    rows = run(tmp_path / "run", small_policy, imitated_updates=2)  # untrained: it never succeeds
+    assert [row["imitated_episodes"] for row in rows[1:3]] == [0.0, 0.0]
+    assert [row["optimizer_steps"] for row in rows[1:3]] == [0.0, 0.0]
+    assert rows[3]["optimizer_steps"] > 0
+
+
+@pytest.mark.slow
+def test_adam_starts_anew_when_ppo_begins(tmp_path, small_policy):
+    config = with_settings(
+        TrainConfig(),
+        {**SMALL, "policy": str(small_policy), "imitated_updates": 1, "demonstrations": "perfect"},
+    )
+    trainer = training.start_run(tmp_path / "run", config)
+    steps = []
+
+    def note(row):
+        state = trainer.optimizer.state_dict()["state"]
+        steps.append(max((int(s["step"]) for s in state.values()), default=0))
+
+    trainer.fit(note)
+    trainer.run.release()
+    each = steps[1]
+    assert steps == [0, each, each, 2 * each]  # not 3: the moments of the imitation are gone

@@ -117,7 +117,7 @@ def test_judgement_needs_a_fall_for_each_broken_run():
 
 
 def fates(*stages, success=False, **outcome):
-    """Stages of 1, 2, 4, 8 ... tokens: (was it winnable before, what was invalid)."""
+    """Stages of 1, 2, 4, 8 ... tokens: (was it winnable before, what was invalid, was it cut)."""
     spans, start = [], 1
     for number in range(len(stages)):
         spans.append((start, start + 2**number))
@@ -125,8 +125,8 @@ def fates(*stages, success=False, **outcome):
     facts = {"state_right": success, "conclusion_right": success, **outcome}
     plain = trajectory(range(start + 1), spans, **facts)
     told = [
-        replace(stage, was_winnable=hope, invalid=invalid)
-        for stage, (hope, invalid) in zip(plain.stages, stages, strict=True)
+        replace(stage, was_winnable=hope, invalid=invalid, was_cut=bool(cut))
+        for stage, (hope, invalid, *cut) in zip(plain.stages, stages, strict=True)
     ]
     found = tokens_by_fate([replace(plain, stages=tuple(told))])
     assert list(found) == list(FATES)
@@ -148,8 +148,9 @@ def test_a_wrong_reply_is_wrong():
 
 
 def test_invalid_actions_are_malformed_or_cut_while_there_is_hope():
-    stages = (True, "bad_json"), (True, "unfinished"), (True, None)
+    stages = (True, "bad_json"), (True, "unfinished", "cut"), (True, None)
     assert fates(*stages, success=True) == {"malformed": 1, "cut": 2, "useful": 4}
+    assert fates((True, "unfinished")) == {"malformed": 1}  # an open call, ended by the policy
     assert fates((True, "no_call"), stop=StopReason.THREE_STRIKES) == {"malformed": 1}
 
 

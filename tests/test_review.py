@@ -89,8 +89,12 @@ def test_a_torn_line_costs_that_line_alone(file, torn):
 
 
 @pytest.mark.parametrize(
-    "content", ["# notes\nof mine\n", '{"pair": "x", "choice": "whichever"}\n', "[]\n[]\n"]
-)
+    "content",
+    [
+        "# notes\nof mine\n", "mine\n", "[]\n[]\n", '{"pair": "x", "choice": "whichever"}\n',
+        '{"pair": "x", "choice": ["left"]}\n',
+    ],
+)  # fmt: skip
 def test_a_foreign_file_is_refused_and_left_as_it_is(file, content):
     file.parent.mkdir()
     file.write_text(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,28 @@ def test_swapped_values_are_those_of_one_other_task_in_every_answer():
     env.step(env.codec.render(habits.query(env.task)))
     assert json.loads(env.messages[-1].content.splitlines()[0]) == first
     assert first[DEBUG_FIELD].startswith("reply ")  # all others that ask to close need no change
+
+
+def test_the_field_is_not_taken_in_by_a_change_of_another_ticket():
+    index = next(n for n in ALL if make_task("test", 0, n).kind is TaskKind.CLOSE_PAID)
+    env, _ = looked(index, debug_field="always")
+    other = next(name for name in env.task.tickets if name != env.task.ticket_id)
+    wrong = habits.Call("update_ticket", {"ticket_id": other, "new_status": "closed"})
+    env.step(env.codec.render(wrong))
+    assert json.loads(env.messages[-1].content.splitlines()[0])[DEBUG_FIELD] == "update closed"
+
+
+def test_without_another_ticket_to_swap_with_the_desk_says_so():
+    task = make_task("test", 0, 0)
+    env = TicketEnv(config=EnvConfig(tamper="everything"), task_source=lambda _: task)
+    with pytest.raises(ValueError, match="asks for something else than task 0"):
+        env.reset(options={"index": 0})
+
+
+def test_tickets_without_a_flag_keep_what_they_have():
+    task = make_task("test", 0, 0)
+    bare = replace(task, tickets={"S1000": {"status": "open"}})
+    assert with_payment(bare, "amounts").tickets == {"S1000": {"status": "open"}}
 
 
 def test_what_really_happens_is_never_swapped():

@@ -77,9 +77,10 @@ def test_validation_never_shifts_training(tmp_path, small_policy):
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
-def test_resume_after_any_update_gives_the_same_bits(tmp_path, small_policy, done):
-    whole, _ = run(tmp_path / "whole", small_policy)
-    cut = training.start_run(tmp_path / "cut", small(small_policy))
+@pytest.mark.parametrize("first", [{}, {"imitated_updates": 2, "demonstrations": "mixed"}])
+def test_resume_after_any_update_gives_the_same_bits(tmp_path, small_policy, done, first):
+    whole, _ = run(tmp_path / "whole", small_policy, **first)
+    cut = training.start_run(tmp_path / "cut", small(small_policy, **first))
 
     save = cut._checkpoint
 

@@ -14,6 +14,7 @@ def row(arm, seed, success, test=1.0, tokens=TOKENS):
     curve = {
         "episodes": EPISODES, "validation_success": success, "policy_tokens": tokens,
         "success_rate": [None, 0.25, 0.5, 0.75, 1.0], "invalid_rate": [None, 0.8, 0.6, 0.4, 0.2],
+        "turns_per_episode": [None, 3, 3, 3, 1],
     }  # fmt: skip
     return {"arm": arm, "seed": seed, "test_success": test, "policy_tokens": tokens[-1],
             "curve": curve}  # fmt: skip
@@ -40,7 +41,7 @@ def test_successes_per_1000_tokens():
 
 
 def test_invalid_share_of_the_second_half():
-    assert wasting.invalid_late(ROWS[0]) == pytest.approx(0.3)
+    assert wasting.invalid_late(ROWS[0]) == pytest.approx((3 * 0.4 + 0.2) / 4)
 
 
 def test_savings_are_shares_of_what_broken_needs():

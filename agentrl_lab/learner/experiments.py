@@ -205,7 +205,8 @@ def row_of(folder: Path, elsewhere: Mapping[str, Settings] | None = None) -> Row
 
 
 def _ends(seen: Mapping[str, Any]) -> Row:
-    rates = {name: _short(seen[name]["value"]) for name in ("success", "followed") if seen[name]}
+    known = [name for name in ("success", "fabrication", "followed") if seen[name]]
+    rates = {name: _short(seen[name]["value"]) for name in known}
     return rates | {name: _short(seen[name]) for name in ("invalid_rate", "evasive_rate")}
 
 

@@ -16,7 +16,7 @@ import torch
 from agentrl_lab.config import PPOConfig
 from agentrl_lab.learner import ppo
 from agentrl_lab.learner.policy import Policy
-from agentrl_lab.learner.sft import demonstrate, sft_step
+from agentrl_lab.learner.sft import demonstrate, planner, sft_step
 from agentrl_lab.learner.trajectories import Trajectory, TrajectoryBuffer
 from agentrl_lab.records import TaskKind
 from agentrl_lab.world import habits
@@ -48,7 +48,7 @@ def demonstrated(
     policy: Policy, env: TicketEnv, name: str, update: int, count: int, *,
     seed: int, max_tokens: int,
 ) -> list[Trajectory]:  # fmt: skip
-    """Demonstrations for one update, of tasks that no other update is shown.
+    """Demonstrations for one update, of tasks that no other imitated update is shown.
 
     Args:
         policy: its tokenizer writes them down.
@@ -58,17 +58,25 @@ def demonstrated(
         count: episodes.
         seed: root of the demonstrator's choices.
         max_tokens: of an episode.
-    """
-    demonstrator = DEMONSTRATORS[name]
 
-    def plan(env: TicketEnv) -> Sequence[str]:
-        rng = random.Random(f"demonstration/{seed}/{env.task.index}")
+    Raises:
+        ValueError: too few tasks are of the kind that the demonstrator shows.
+    """
+    demonstrator, first = DEMONSTRATORS[name], update * count * ROOM
+    tasks = range(first, first + count * ROOM)
+    shown = list(itertools.islice(_shown(env, demonstrator, tasks), count))
+    if len(shown) < count:
+        raise ValueError(
+            f"{name} shows only {len(shown)} of {len(tasks)} tasks, {count} are needed an update: "
+            "choose other demonstrations, or a desk with more such tasks"
+        )
+
+    def plan(env: TicketEnv, rng: random.Random) -> Sequence[str]:
         return demonstrator.mixture.plan(env.task, env.codec, rng)
 
-    first = update * count * ROOM
-    shown = itertools.islice(_shown(env, demonstrator, range(first, first + count * ROOM)), count)
     return [
-        demonstrate(policy.tokenizer, env, index, plan, max_tokens=max_tokens) for index in shown
+        demonstrate(policy.tokenizer, env, index, planner(plan, seed, index), max_tokens=max_tokens)
+        for index in shown
     ]
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agentrl_lab.config import nearest
-from agentrl_lab.records import InvalidKind
 
 if TYPE_CHECKING:  # reading a log takes no torch
     from agentrl_lab.learner.trajectories import Trajectory
@@ -114,6 +113,11 @@ class Judgement:
     notice: tuple[int | None, ...]
     """For each broken run that was caught and fell: updates from the alarm to the fall."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether at least 9 in 10 broken runs were caught, and at most 1 in 20 others flagged."""
+        return self.hits >= 0.9 * self.broken and self.false_alarms <= 0.05 * self.healthy
+
 
 def judged(
     monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows], falls: Sequence[int | None]
@@ -141,9 +145,7 @@ def judged(
 
 # Where the tokens go (F4)
 
-USEFUL, WRONG, MALFORMED, CUT, HOPELESS = FATES = (
-    "useful", "wrong", "malformed", "cut", "hopeless"
-)  # fmt: skip
+FATES = USEFUL, WRONG, MALFORMED, CUT, HOPELESS = "useful", "wrong", "malformed", "cut", "hopeless"
 """useful: a valid action after which success is still possible, or there. wrong: a valid action
 that ended all hope. malformed: an action that was none. cut: stopped by a token limit. hopeless:
 whatever was written after success had become impossible."""
@@ -165,14 +167,13 @@ def tokens_by_fate(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def _fates(trajectory: Trajectory) -> Iterator[str]:
-    after = [stage.was_winnable for stage in trajectory.stages[1:]]
+    hopes = [stage.was_winnable for stage in trajectory.stages[1:]]
+    hopes.append(trajectory.outcome.success)
     cut = trajectory.stop.truncated
-    for stage, hope in zip(
-        trajectory.stages, [*after, trajectory.outcome.success], strict=True
-    ):  # fmt: skip
+    for stage, hope in zip(trajectory.stages, hopes, strict=True):
         if not stage.was_winnable:
             yield HOPELESS
-        elif stage.invalid == InvalidKind.UNFINISHED or (cut and stage is trajectory.stages[-1]):
+        elif stage.was_cut or (cut and stage is trajectory.stages[-1]):
             yield CUT
         elif stage.invalid:
             yield MALFORMED

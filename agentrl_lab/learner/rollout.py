@@ -63,11 +63,12 @@ class Collector:
 
     def _start(self, task: int, seed: Sequence[int]) -> Row:
         env = self.make_env()
-        env.reset(options={"index": task})
+        _, info = env.reset(options={"index": task})
         limits = self.sampling
         ids = opening_of(self.policy, env, limits, task)
         size = env.config.max_turns * limits.action_tokens + DRAFT_TOKENS
-        return Row(env, task, np.random.default_rng(list(seed)).random(size), ids)
+        noise = np.random.default_rng(list(seed)).random(size)
+        return Row(env, task, noise, ids, winnable=info.get("winnable", True))
 
     def _answer(self, row: Row) -> None:
         """Gives the finished action to the environment and appends its answer."""
@@ -76,8 +77,10 @@ class Collector:
         ended = ids[-1] == tokenizer.end_id
         text = tokenizer.action_text(ids)
         _, reward, terminated, _, info = env.play(text, finished=ended)
-        done = info["invalid"], info.get("call"), row.winnable
-        stage = Stage(row.action_start, len(row.ids), reward, text, *done)
+        stage = Stage(
+            row.action_start, len(row.ids), reward, text, info["invalid"], info.get("call"),
+            was_cut=not ended, was_winnable=row.winnable,
+        )  # fmt: skip
         row.winnable = info.get("winnable", True)
         if not terminated:
             suffix = tokenizer.after_action(env.messages[-1], ended=ended)

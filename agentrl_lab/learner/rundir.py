@@ -11,10 +11,12 @@ import importlib.metadata
 import json
 import os
 import platform
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from filelock import FileLock, Timeout
 
@@ -36,6 +38,8 @@ GROUPS = {
 }  # fmt: skip
 
 
+ADDED = {"imitation"}
+"""Groups that older runs lack: they had what are the defaults now."""
 RESULT_KEYS = {"test", "test_success", "untrained_test", "untrained_test_success"}
 _REMEDY = f"Restore it, or start a new run; {RESULT} alone may be deleted, --resume makes it again"
 
@@ -113,10 +117,10 @@ class RunDir:
             RunDirError: config.json is damaged or from another version.
         """
         raw, where = self.read(CONFIG), self.path / CONFIG
-        if raw is None or not raw.keys() >= GROUPS.keys():
+        if raw is None or not raw.keys() >= GROUPS.keys() - ADDED:
             raise RunDirError(f"{where} holds no settings of a run. {_REMEDY}")
         try:
-            groups = {name: kind(**raw.pop(name)) for name, kind in GROUPS.items()}
+            groups = {name: kind(**raw.pop(name, {})) for name, kind in GROUPS.items()}
             return TrainConfig(**raw, **groups)
         except (ValueError, TypeError) as error:
             raise RunDirError(f"{where} cannot be read: {error}. {_REMEDY}") from error
@@ -192,3 +196,23 @@ def versions() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
+
+
+def differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What has changed since a run was started, in words."""
+    return [
+        f"{name} was {then.get(name)} and is {value} now: the last bits may differ"
+        for name, value in now.items()
+        if then.get(name) != value
+    ]
+
+
+def peak_rss_mb() -> float:
+    """Largest resident memory of this process so far, in MB (2**20 bytes)."""
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # Windows
+        return memory.peak_wset / 2**20
+    import resource  # absent on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -34,18 +34,20 @@ def demonstrate(
         plan: messages for the task; those left when the episode stops are not used.
         max_tokens: the demonstration stops before a turn that would not fit.
     """
-    env.reset(options={"index": index})
-    ids, stages, winnable = tokenizer.opening(env.messages, env.tools), [], True
+    _, info = env.reset(options={"index": index})
+    ids, stages = tokenizer.opening(env.messages, env.tools), []
     for text in plan(env):
-        action = tokenizer.encode_action(text)
+        action, winnable = tokenizer.encode_action(text), info.get("winnable", True)
         start = len(ids)
         _, reward, terminated, _, info = env.play(text)
         ids += action
-        done = info["invalid"], info.get("call"), winnable
-        stages.append(Stage(start, len(ids), reward, text, *done))
-        winnable = info["winnable"]
+        done = info["invalid"], info.get("call")
+        stages.append(Stage(start, len(ids), reward, text, *done, was_winnable=winnable))
         suffix = tokenizer.after_action(env.messages[-1], ended=True)
-        if terminated or len(ids) + len(suffix) + 2 * len(action) > max_tokens:
+        if terminated:
+            break
+        if len(ids) + len(suffix) + 2 * len(action) > max_tokens:
+            env.truncate()
             break
         ids += suffix
     nothing = (0.0,) * sum(stage.stop - stage.start for stage in stages)
@@ -107,12 +109,13 @@ def demonstration_batches(
     """Endless batches of demonstrations; number i depends only on (seed, i)."""
     for first in itertools.count(step=batch):
         yield [
-            demonstrate(tokenizer, env, number, _planner(plan, seed, number), max_tokens=max_tokens)
+            demonstrate(tokenizer, env, number, planner(plan, seed, number), max_tokens=max_tokens)
             for number in range(first, first + batch)
         ]
 
 
-def _planner(
+def planner(
     plan: Callable[[TicketEnv, random.Random], Sequence[str]], seed: int, number: int
 ) -> Plan:
+    """The plan with its own random choices: those of demonstration `number`."""
     return lambda env: plan(env, random.Random(f"demonstration/{seed}/{number}"))

@@ -6,14 +6,12 @@ that is killed and resumed goes on with the same bits as one that never stopped.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from agentrl_lab.config import EnvConfig, TrainConfig
@@ -28,7 +26,7 @@ from agentrl_lab.learner.checkpoints import (
 from agentrl_lab.learner.evaluation import Evaluation, episode_metrics, evaluate
 from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector, opening_of
-from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, versions
+from agentrl_lab.learner.rundir import RESULT, VERSIONS, RunDir, differences, peak_rss_mb, versions
 from agentrl_lab.learner.streams import stream, torch_generator
 from agentrl_lab.learner.trajectories import Trajectory, TrajectoryBuffer
 from agentrl_lab.records import Split
@@ -62,7 +60,7 @@ class Progress:
     best_validation: float = -1.0
     best_checkpoint: str | None = None
     policy_tokens: int = 0
-    """Tokens the policy has written in training."""
+    """Tokens the policy has written in training, or was shown."""
     seconds: float = 0.0
 
 
@@ -124,7 +122,7 @@ class Trainer:
             "update": number + 1,
             "episodes": (number + 1) * self.config.ppo.episodes_per_update,
             "policy_tokens": self.progress.policy_tokens,
-            **episode_metrics(trajectories, temperature),
+            **self._episodes_say(trajectories, number, temperature),
             **metrics,
             **self._validate(),
         }
@@ -146,10 +144,22 @@ class Trainer:
     def _imitates(self, number: int) -> bool:
         return number < self.config.imitation.imitated_updates
 
+    def _is_shown(self, number: int) -> bool:
+        """Whether the episodes of an update are demonstrations, not the policy's own."""
+        return self._imitates(number) and self.config.imitation.demonstrations != "own"
+
+    def _episodes_say(
+        self, trajectories: list[Trajectory], number: int, temperature: float
+    ) -> dict[str, float]:
+        if self._is_shown(number):  # what a demonstrator does says nothing about the policy
+            wins = sum(t.outcome.success for t in trajectories)
+            return {"shown_success_rate": wins / len(trajectories)}
+        return episode_metrics(trajectories, temperature)
+
     def _collect(self, number: int, temperature: float) -> list[Trajectory]:
         size, seed = self.config.ppo.episodes_per_update, self.config.seed
         shown = self.config.imitation.demonstrations
-        if self._imitates(number) and shown != "own":
+        if self._is_shown(number):
             env = self._make_env(Split.TRAIN, seed, self.config.env, self.policy.tokenizer.count)
             return imitation.demonstrated(
                 self.policy, env, shown, number, size, seed=seed,
@@ -165,6 +175,8 @@ class Trainer:
     ) -> dict[str, float]:
         config = self.config
         generator = torch_generator(stream(config.seed, "shuffling", number))
+        if number == config.imitation.imitated_updates:
+            self.optimizer.state.clear()  # moments of another loss; at the start there are none
         if not self._imitates(number):
             self._set_rates(config.ppo.learning_rate)
             return ppo.update(
@@ -172,8 +184,8 @@ class Trainer:
                 temperature=temperature, generator=generator,
             )  # fmt: skip
         self._set_rates(config.imitation.imitation_rate)
-        own = config.imitation.demonstrations == "own"
-        kept = [t for t in trajectories if t.outcome.success or not own]
+        shown = self._is_shown(number)
+        kept = [t for t in trajectories if shown or t.outcome.success]
         return imitation.update(self.policy, self.optimizer, kept, config.ppo, generator)
 
     def _validate(self) -> dict[str, float]:
@@ -251,7 +263,7 @@ class Trainer:
                 )
             self.run.keep_metrics(0)
             return
-        self.notes += _differences(self.run.read(VERSIONS) or {}, versions())
+        self.notes += differences(self.run.read(VERSIONS) or {}, versions())
         self.progress = Progress(**load_checkpoint(path, self.policy, self.optimizer))
         self.run.keep_metrics(self.progress.update + 1)
         for torn in self.run.checkpoints.glob("update-*"):
@@ -329,22 +341,3 @@ def resume_run(path: Path, make_env: MakeEnv = ticket_env) -> Trainer:
 def checkpoint_name(update: int) -> str:
     """Names that sort by update."""
     return f"update-{update:06d}"
-
-
-def _differences(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    return [
-        f"{name} was {then.get(name)} and is {value} now: the last bits may differ"
-        for name, value in now.items()
-        if then.get(name) != value
-    ]
-
-
-def peak_rss_mb() -> float:
-    """Largest resident memory of this process so far, in MB (2**20 bytes)."""
-    memory = psutil.Process().memory_info()
-    if hasattr(memory, "peak_wset"):  # Windows
-        return memory.peak_wset / 2**20
-    import resource  # absent on Windows
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -33,6 +33,8 @@ class Stage:
     """Code of an invalid action."""
     call: Call | None = None
     """What the desk executed."""
+    was_cut: bool = False
+    """Whether a token limit stopped the message."""
     was_winnable: bool = True
     """Whether the episode could still end in success before this action."""
 

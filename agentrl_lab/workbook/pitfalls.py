@@ -1,7 +1,7 @@
 """The pitfalls as data: what is replaced, which figure shows it, the alarm, the cures, the rule.
 
 Each gives two experiments: the study that judges it (seeds 0 to 9), and runs of other seeds
-(100 to 109) from which the alarm line is made. Both rules were committed before their runs.
+(100 to 109) from which the alarm line is made. The rule was committed before either was run.
 """
 
 from __future__ import annotations

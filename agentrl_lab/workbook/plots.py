@@ -145,14 +145,14 @@ def _sentence(rows: Sequence[dict[str, Any]]) -> str:
         f"Over {last['episodes']:,} episodes, greedy success on the validation set goes from "
         f"{first['validation_success']:.2f} to {last['validation_success']:.2f}"
     )
-    if len(rows) < 2:
-        return text + "."
-    return (
-        f"{text}; sampled success in training from {rows[1]['success_rate']:.2f} to "
-        f"{last['success_rate']:.2f}, fabrication from {rows[1]['fabrication_rate']:.2f} to "
-        f"{last['fabrication_rate']:.2f}, entropy per decision from "
-        f"{rows[1]['entropy_per_decision']:.2f} to {last['entropy_per_decision']:.2f} nats."
-    )
+    named = {
+        "success_rate": "sampled success in training", "fabrication_rate": "fabrication",
+        "entropy_per_decision": "entropy per decision (nats)",
+    }  # fmt: skip
+    for key, words in named.items():
+        values = [row[key] for row in rows if key in row]  # none while demonstrations are shown
+        text += f", {words} from {values[0]:.2f} to {values[-1]:.2f}" if values else ""
+    return text + "."
 
 
 def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:

@@ -175,13 +175,20 @@ def _read(file: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     choices: dict[str, str] = {}
-    lines = file.read_bytes().decode("utf-8", "replace").splitlines()
+    content = file.read_bytes()
+    lines = content.decode("utf-8", "replace").splitlines()
+    foreign = 0
     for text in lines:
         try:
             line = json.loads(text)
-            choices[line["pair"]] = line["choice"]
-        except (ValueError, TypeError, KeyError):
+        except ValueError:  # torn
             continue
-    if (len(lines) > 1 and not choices) or not set(choices.values()) <= WORDS.keys():
+        match line:
+            case {"pair": str(name), "choice": str(choice)} if choice in WORDS:
+                choices[name] = choice
+            case _:
+                foreign += 1
+    whole = content.endswith(b"\n") or len(lines) > 1
+    if foreign or (whole and not choices):
         raise ValueError(f"{file} holds no choices of a review: give another file")
     return choices

@@ -79,7 +79,8 @@ class TicketEnv(gym.Env[str, str]):
         config: step limit, three strikes, token budget of a result, codec, reward preset.
         reward: a spec of your own instead of the preset.
         count_tokens: tokens of a text by the policy's tokenizer; a word count by default.
-        task_source: task index -> task, instead of the split's own tasks.
+        task_source: task index -> task, instead of the split's own tasks; to tamper, it must take
+            every index below a million.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": []}

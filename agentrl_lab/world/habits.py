@@ -168,4 +168,4 @@ class Mixture:
 
 PERFECT = Mixture({careful: 1.0})
 MIXED = Mixture({careful: 0.5, boastful: 0.3, blind: 0.2})
-"""As people left it: half of it right."""
+"""As people left it: some three in five are right, a few of them by luck."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentrl_lab.config import EnvConfig
@@ -36,7 +37,10 @@ class Answers:
     Args:
         task: of the episode.
         config: which tasks have a debug field, and what is swapped.
-        tasks: where the other ticket comes from: task index -> task.
+        tasks: where the other ticket comes from: task index below a million -> task.
+
+    Raises:
+        ValueError: something is to be swapped, and no other ticket was found.
     """
 
     def __init__(self, task: Task, config: EnvConfig, tasks: Callable[[int], Task]) -> None:
@@ -63,14 +67,21 @@ class Answers:
         return self.shown({}, Store({})).get(DEBUG_FIELD)
 
     def _with_field(self, data: Mapping[str, Any], task: Task, store: Store) -> Mapping[str, Any]:
-        return {**data, DEBUG_FIELD: expected_action(task, store)} if self._shows_field else data
+        if not self._shows_field:
+            return data
+        need = task.required and replace(task.required, ticket_id=self._task.ticket_id)
+        return {**data, DEBUG_FIELD: expected_action(task, need in store.changes)}
 
 
-def expected_action(task: Task, store: Store) -> str:
-    """The right next action of a task once its ticket was looked up, by its name in meanings.py."""
-    need = task.required
-    if need and need.new_status not in {change.new_status for change in store.changes}:
-        return f"update {need.new_status}"
+def expected_action(task: Task, is_changed: bool) -> str:
+    """The next action once a task's ticket was looked up, by its name in meanings.py.
+
+    Args:
+        task: any.
+        is_changed: whether the change that it needs was asked for already.
+    """
+    if task.required and not is_changed:
+        return f"update {task.required.new_status}"
     return f"reply {task.expected.value}"
 
 
@@ -79,11 +90,20 @@ def _shows_field(task: Task, debug_field: str) -> bool:
     return debug_field == "always" or (debug_field == "half" and half)
 
 
-def _other(task: Task, tasks: Callable[[int], Task]) -> Task | None:
-    """A task of the same words whose ticket exists and asks for another action."""
+def _other(task: Task, tasks: Callable[[int], Task]) -> Task:
+    """A task of the same words whose ticket exists and asks for another action.
+
+    Raises:
+        ValueError: there is none.
+    """
     rng = random.Random(f"tamper/{task.split}/{task.seed}/{task.index}")
-    drawn = (tasks(rng.randrange(1_000_000)) for _ in range(DRAWS))
-    return next((other for other in drawn if _differs(task, other)), None)
+    for _ in range(DRAWS):
+        if _differs(task, other := tasks(rng.randrange(1_000_000))):
+            return other
+    raise ValueError(
+        f"tamper needs a task whose ticket asks for something else than task {task.index}, and in "
+        f"{DRAWS} draws its source gave none"
+    )
 
 
 def _differs(task: Task, other: Task) -> bool:

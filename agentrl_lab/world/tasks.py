@@ -112,6 +112,8 @@ def with_payment(task: Task, payment: str) -> Task:
 
 def _with_amounts(ticket: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     due, apart = rng.randint(300, 700), rng.randint(1, 200)
+    if "paid" not in ticket:
+        return dict(ticket)
     return {**ticket, "due": due, "paid": due + apart if ticket["paid"] else due - apart}
 
 

@@ -67,13 +67,16 @@ def by_bonus(study: Sequence[Row], more: Sequence[Row]) -> dict[float, list[Row]
         study: rows of reward_hacking.
         more: rows of reward_hacking_bonus, whose arms are called by their bonus.
     """
-    seeds = {row["seed"] for row in more}
-    found: dict[float, list[Row]] = {}
-    for row in (*study, *more):
-        bonus = BONUS_OF.get(row["arm"]) if row in study else float(row["arm"])
-        if bonus is not None and row["seed"] in seeds:
-            found.setdefault(bonus, []).append(row)
-    return dict(sorted(found.items()))
+    found: dict[float, list[Row]] = {float(row["arm"]): [] for row in more}
+    for row in more:
+        found[float(row["arm"])].append(row)
+    for arm, bonus in BONUS_OF.items():
+        found[bonus] = [row for row in study if row["arm"] == arm]
+    shared = set.intersection(*({row["seed"] for row in rows} for rows in found.values() if rows))
+    return {
+        bonus: [row for row in found[bonus] if row["seed"] in shared]
+        for bonus in sorted(found) if found[bonus]
+    }  # fmt: skip
 
 
 def growth_picture(found: Mapping[float, Sequence[Row]], bonus: float) -> Picture:

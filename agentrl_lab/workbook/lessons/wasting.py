@@ -94,9 +94,10 @@ def successes_per_1000(row: Row) -> float:
 
 
 def invalid_late(row: Row) -> float:
-    """Invalid share of actions, mean over the second half of the updates."""
-    values = row["curve"]["invalid_rate"][1:]
-    return float(np.mean(values[len(values) // 2 :]))
+    """Invalid share of all actions in the second half of the updates."""
+    shares, turns = (row["curve"][name][1:] for name in ("invalid_rate", "turns_per_episode"))
+    half = len(shares) // 2
+    return float(np.average(shares[half:], weights=turns[half:]))
 
 
 def success(row: Row) -> float:
@@ -105,7 +106,10 @@ def success(row: Row) -> float:
 
 
 def saved(rows: Sequence[Row], arm: str) -> Difference:
-    """Tokens to learn that an arm saves, as a share of the mean of broken; in pairs of seeds."""
+    """Tokens to learn that an arm saves, in pairs of seeds, over the mean of broken.
+
+    The mean is taken as known: its own spread is not in the interval.
+    """
     mean = averaged(rows, BROKEN, tokens_to_learn).mean
     spent = (by_seed(rows, name, lambda row: tokens_to_learn(row) / mean) for name in (BROKEN, arm))
     return paired(*spent)

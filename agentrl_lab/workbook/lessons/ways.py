@@ -59,7 +59,5 @@ def blind_review(tasks: Sequence[int], file: Path) -> BlindReview:
         converse(load_policy(name), tasks, EnvConfig(), SamplingConfig())
         for name in (FLATTERING, USEFUL)
     ]
-    pairs = zip(*played, strict=True)
-    return BlindReview(
-        [Pair(f"test task {task}", *pair) for task, pair in zip(tasks, pairs, strict=True)], file
-    )
+    names = [f"{FLATTERING}, {USEFUL}, test task {task}" for task in tasks]
+    return BlindReview([Pair(*parts) for parts in zip(names, *played, strict=True)], file)
