@@ -300,7 +300,7 @@ PANELS = {
     "06_pitfall_reward_hacking": [
         [("timid", "Space"), ("broken", "Space")],
         [("bonus", "ArrowRight"), ("bonus", "End")],
-        [("seed", "ArrowRight")],
+        [("seed", "ArrowRight"), ("line", "Home")],
     ],
 }  # fmt: skip
 

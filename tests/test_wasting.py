@@ -49,10 +49,6 @@ def test_savings_are_shares_of_what_broken_needs():
     assert found.mean == pytest.approx((1500 + 3500) / 2 / 3500)
 
 
-def test_a_cure_keeps_its_success():
-    assert not wasting.cured(ROWS, "strikes") and wasting.cured(ROWS, "broken")
-
-
 def test_pictures_say_what_they_show():
     said = wasting.cost_picture(ROWS, ["broken", "strikes"], by_tokens=True).sentence
     assert said == (

@@ -11,16 +11,16 @@ from matplotlib.figure import Figure
 from agentrl_lab.learner.experiments import (
     Difference,
     Row,
-    averaged,
     by_seed,
     paired,
 )
 from agentrl_lab.learner.monitors import Judgement, Monitor, calibrated, judged
+from agentrl_lab.workbook.lessons.studied import keeps
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
 from agentrl_lab.workbook.studies import grid_name
 
-SUCCESS_AT_LEAST, FALLS_AT_MOST = 0.9, 1
+FALLS_AT_MOST = 1
 HALF_A_WINDOW = 2
 """Updates that are compared with as many before them, to see which way a figure went."""
 CHAPTER = Monitor("kl_old_max", window=1, line=0.2)
@@ -32,11 +32,6 @@ WARNINGS: Mapping[str, Monitor] = {
     "gradient norm": Monitor("grad_norm"),
     "reward spread falling": Monitor("reward_spread", falling=True),
 }
-
-
-def success(row: Row) -> float:
-    """Greedy success on the test tasks, after training."""
-    return row["test_success"]
 
 
 def falls(rows: Sequence[Row], arm: str) -> list[int | None]:
@@ -51,8 +46,7 @@ def count_falls(rows: Sequence[Row], arm: str) -> int:
 
 def cured(rows: Sequence[Row], arm: str) -> bool:
     """Whether an arm keeps 0.9 of the success of clean, and at most one of its runs falls."""
-    kept = averaged(rows, arm, success).mean / averaged(rows, CLEAN, success).mean
-    return kept >= SUCCESS_AT_LEAST and count_falls(rows, arm) <= FALLS_AT_MOST
+    return keeps(rows, arm) and count_falls(rows, arm) <= FALLS_AT_MOST
 
 
 # Warnings

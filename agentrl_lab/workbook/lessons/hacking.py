@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig
 from agentrl_lab.learner.experiments import Difference, Row, averaged, compared
+from agentrl_lab.workbook.lessons.studied import keeps, success
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, log_of
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
 from agentrl_lab.world.audit import Audit, audit
@@ -19,7 +20,7 @@ Look = tuple[str, str]
 """Colour and style of a line."""
 BEYOND = ("padding", "never finish")
 """Strategies that make calls beyond the need."""
-SUCCESS_AT_LEAST, BEYOND_AT_MOST = 0.9, 0.1
+BEYOND_AT_MOST = 0.1
 
 
 @cache
@@ -120,11 +121,6 @@ def beyond_need(row: Row) -> float:
     return sum(row["strategies"].get(name, 0.0) for name in BEYOND)
 
 
-def success(row: Row) -> float:
-    """Greedy success on the test tasks."""
-    return row["test_success"]
-
-
 def by_arm(rows: Sequence[Row], arms: Sequence[str]) -> dict[str, dict]:
     """Success and calls beyond the need of each arm, mean over seeds with intervals."""
     figures = {"success": success, "calls beyond the need": beyond_need}
@@ -140,5 +136,4 @@ def harm(rows: Sequence[Row], arm: str) -> tuple[Difference, Difference]:
 
 def cured(rows: Sequence[Row], arm: str) -> bool:
     """Whether an arm keeps 0.9 of the success of clean, without calls beyond the need."""
-    kept = averaged(rows, arm, success).mean / averaged(rows, CLEAN, success).mean
-    return kept >= SUCCESS_AT_LEAST and averaged(rows, arm, beyond_need).mean < BEYOND_AT_MOST
+    return keeps(rows, arm) and averaged(rows, arm, beyond_need).mean < BEYOND_AT_MOST

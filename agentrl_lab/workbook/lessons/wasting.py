@@ -22,7 +22,7 @@ from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.records import Split, StopReason
-from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN
+from agentrl_lab.workbook.pitfalls import BROKEN
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, STYLES, Picture
 from agentrl_lab.world.env import TicketEnv
 
@@ -100,11 +100,6 @@ def invalid_late(row: Row) -> float:
     return float(np.average(shares[half:], weights=turns[half:]))
 
 
-def success(row: Row) -> float:
-    """Greedy success on the test tasks, after training."""
-    return row["test_success"]
-
-
 def saved(rows: Sequence[Row], arm: str) -> Difference:
     """Tokens to learn that an arm saves, in pairs of seeds, over the mean of broken.
 
@@ -113,11 +108,6 @@ def saved(rows: Sequence[Row], arm: str) -> Difference:
     mean = averaged(rows, BROKEN, tokens_to_learn).mean
     spent = (by_seed(rows, name, lambda row: tokens_to_learn(row) / mean) for name in (BROKEN, arm))
     return paired(*spent)
-
-
-def cured(rows: Sequence[Row], arm: str) -> bool:
-    """Whether an arm keeps 0.9 of the success of clean."""
-    return averaged(rows, arm, success).mean >= 0.9 * averaged(rows, CLEAN, success).mean
 
 
 def cost_picture(rows: Sequence[Row], arms: Sequence[str], *, by_tokens: bool) -> Picture:

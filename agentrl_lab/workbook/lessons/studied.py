@@ -1,0 +1,32 @@
+"""What the notebooks of the pitfalls say of a study in the same words: figures, verdicts, cures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentrl_lab.learner.experiments import Difference, Row, averaged
+from agentrl_lab.workbook.pitfalls import CLEAN
+
+SUCCESS_AT_LEAST = 0.9
+"""Share of the success of clean that a cure keeps."""
+
+
+def success(row: Row) -> float:
+    """Greedy success on the test tasks, after training."""
+    return row["test_success"]
+
+
+def keeps(rows: Sequence[Row], arm: str) -> bool:
+    """Whether an arm keeps 0.9 of the mean success of clean."""
+    own, clean = (averaged(rows, name, success).mean for name in (arm, CLEAN))
+    return own >= SUCCESS_AT_LEAST * clean
+
+
+def verdict(confirmed: bool, refuted: bool) -> str:
+    """The word for what a rule decided."""
+    return "confirmed" if confirmed else "refuted" if refuted else "inconclusive"
+
+
+def told(what: str, found: Difference) -> None:
+    """Prints a figure with its interval."""
+    print(f"{what}: {found.mean:+.2f} (95%: {found.low:+.2f} to {found.high:+.2f})")
