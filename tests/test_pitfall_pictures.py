@@ -38,7 +38,8 @@ def test_alarm_and_fall_stand_in_the_picture():
     monitor = Monitor("repeats_per_episode", window=2, line=1.25)
     said = alarm_picture(monitor, ROWS, 0).sentence
     assert said == (
-        "Line at 1.2. clean: no alarm, no fall; broken: alarm after 128 episodes, fall after 192."
+        "Line at 1.2. clean: highest 0.00, no alarm, no fall; "
+        "broken: highest 3.00, alarm after 128 episodes, fall after 192."
     )
 
 
