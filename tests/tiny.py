@@ -171,11 +171,12 @@ class ToyWorld:
         self._request, self._answer, self._pay, self._pay_cut = request, answer, pay, pay_cut
         self.heard: list[tuple[str, bool]] = []
 
-    def reset(self, *, options: Mapping[str, Any]) -> None:
+    def reset(self, *, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         self.task = options["index"]
         self.config = SimpleNamespace(max_turns=self._turns(self.task))
         self.outcome = EpisodeOutcome(TaskKind.STATUS_ONLY)
         self.messages = (_numbers("user", self._request(self.task)),)
+        return self.messages[-1].content, {}
 
     def play(self, text: str, *, finished: bool) -> tuple[str, float, bool, bool, dict[str, Any]]:
         turn = len(self.heard)
