@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from functools import partial
 
@@ -18,7 +19,7 @@ from agentrl_lab.learner.trajectories import pack
 from agentrl_lab.records import StopReason, TaskKind
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.tasks import make_task
-from tests.runs import SMALL, metrics
+from tests.runs import SMALL, command, metrics, options
 
 
 @pytest.fixture
@@ -199,3 +200,15 @@ def test_adam_starts_anew_when_ppo_begins(tmp_path, small_policy):
     trainer.run.release()
     each = steps[1]
     assert steps == [0, each, each, 2 * each]  # not 3: the moments of the imitation are gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shown", "said"), [("own", "imitated 0"), ("mixed", r"shown \d\.\d\d, all imitated")]
+)
+def test_the_command_tells_of_imitation_and_leaves_a_report(tmp_path, small_policy, shown, said):
+    settings = {**SMALL, "policy": small_policy, "imitated_updates": 2, "demonstrations": shown}
+    out = tmp_path / "run"
+    done = command("train", "--out", str(out), *options(settings), check=True)
+    assert len(re.findall(said, done.stdout)) == 2 and done.stdout.count("  kl ") == 1
+    assert (out / "report.html").is_file()

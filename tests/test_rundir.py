@@ -21,6 +21,14 @@ def test_config_comes_back_as_it_was(tmp_path):
     assert RunDir.reopen(tmp_path / "run").config() == CONFIG
 
 
+def test_a_run_from_before_there_was_imitation_is_read(tmp_path):
+    run = RunDir.create(tmp_path / "run", CONFIG)
+    raw = run.read("config.json")
+    del raw["imitation"]
+    run.write("config.json", raw)
+    assert run.config() == CONFIG
+
+
 def test_folder_with_anything_in_it_is_refused_and_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunDirError, match=r"not empty \(notes.txt\).*--out"):

@@ -101,14 +101,26 @@ class _Progress:
         bar = "#" * round(BAR * row["validation_success"])
         self._say(
             f"  {row['update']:>3}/{total}  validation {row['validation_success']:.2f} "
-            f"|{bar:<{BAR}}| sampled {row['success_rate']:.2f} at T {row['temperature']:.2f}  "
-            f"invalid {row['invalid_rate']:.2f}  kl {row['kl_old_max']:.4f}  {left:4.0f} s left"
+            f"|{bar:<{BAR}}| {_learned_from(row)}  {left:4.0f} s left"
             + ("  ROLLED BACK" if self._rolled_back(row) else "")
         )
 
     def _rolled_back(self, row: dict[str, Any]) -> bool:
         rows = self._trainer.run.metrics()
         return len(rows) > 1 and row["rollbacks"] > rows[-2].get("rollbacks", 0)
+
+
+def _learned_from(row: dict[str, Any]) -> str:
+    """What an update was made from: own episodes or demonstrations, by PPO or by imitation."""
+    if "shown_success_rate" in row:
+        return f"shown {row['shown_success_rate']:.2f}, all imitated"
+    own = (
+        f"sampled {row['success_rate']:.2f} at T {row['temperature']:.2f}  "
+        f"invalid {row['invalid_rate']:.2f}"
+    )
+    if "imitated_episodes" in row:
+        return f"{own}  imitated {row['imitated_episodes']:.0f}"
+    return f"{own}  kl {row['kl_old_max']:.4f}"
 
 
 def run_evaluation(

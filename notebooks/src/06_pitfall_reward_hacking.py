@@ -410,8 +410,8 @@ for cure, good in works.items():
 # %% [markdown]
 # All four work, by the rule. The search had warned of `charge`: to change a ticket to and fro is no
 # repeat, and it pays 5.05 where honest work pays 3.3. The warning did not come true: no run earned
-# more than honest work. Two of ten made one needless call in a sixth of their tasks, answered
-# wrongly, and earned less. **The hole is there, and nobody fell in within 832 episodes.** The cap
+# more than honest work. Two of ten padded in a sixth of their tasks, with a wrong answer at the
+# end, and earned less. **The hole is there, and nobody fell in within 832 episodes.** The cap
 # closes it: honesty pays best. `tenfold` leaves a small one, worth 0.06.
 #
 # One run each of `tenfold` and `together` fell in its last update (0.67), and not by padding: means
