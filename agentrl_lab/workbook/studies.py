@@ -125,7 +125,7 @@ STUDIES = {
             name="ways_to_learn",
             question="What do demonstrations, rejection sampling and RL reach (A4, E2, G1, G2)?",
             rule=(
-                "Start: tiny-base; 960 episodes each, so about as many tokens (told beside). "
+                "Start: tiny-base; 640 episodes each, so about as many tokens (told beside). "
                 "Figures: greedy success on 200 test tasks; the same on unseen wordings; tokens "
                 "until greedy validation success is at least 0.8 at two updates in a row. Ten "
                 "seeds in pairs, 95% t intervals. No rollback. "
@@ -145,13 +145,13 @@ STUDIES = {
                 "Else inconclusive at this scale."
             ),
             arms={
-                name: {"episodes": 960, "max_rollbacks": 0, "validation_tasks": 32, **settings}
+                name: {"episodes": 640, "max_rollbacks": 0, "validation_tasks": 32, **settings}
                 for name, settings in {
                     "rl": {},
-                    "rejection": {"imitated_updates": 15},
-                    "perfect": {"imitated_updates": 15, "demonstrations": "perfect"},
-                    "mixed": {"imitated_updates": 15, "demonstrations": "mixed"},
-                    "happy_path": {"imitated_updates": 15, "demonstrations": "happy_path"},
+                    "rejection": {"imitated_updates": 10},
+                    "perfect": {"imitated_updates": 10, "demonstrations": "perfect"},
+                    "mixed": {"imitated_updates": 10, "demonstrations": "mixed"},
+                    "happy_path": {"imitated_updates": 10, "demonstrations": "happy_path"},
                 }.items()
             },
             seeds=TEN,
