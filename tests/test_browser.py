@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from agentrl_lab.workbook import lab
@@ -39,10 +40,15 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[tuple[str, str]]:
+def folder(tmp_path_factory) -> Path:
+    """Where the reader's copies of the notebooks lie."""
+    return tmp_path_factory.mktemp("lab home") / "my notebooks"
+
+
+@pytest.fixture(scope="module")
+def server(folder) -> Iterator[tuple[str, str]]:
     """(address, token) of a JupyterLab on a copy of the notebooks in the smoke profile."""
-    home = tmp_path_factory.mktemp("lab home")
-    folder = home / "my notebooks"
+    home = folder.parent
     lab.deliver(SOURCE, folder)
     lab.write_settings(folder)
     for path in folder.glob("*.ipynb"):
@@ -97,10 +103,14 @@ def browser() -> Iterator[sync_api.Browser]:
 class Notebook:
     """One notebook in the browser, run to its end."""
 
-    def __init__(self, browser: sync_api.Browser, server: tuple[str, str], name: str) -> None:
+    def __init__(
+        self, browser: sync_api.Browser | sync_api.BrowserContext, server: tuple[str, str],
+        name: str,
+    ) -> None:  # fmt: skip
         address, token = server
         self.name, self.problems = name, []
-        self.page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        self.page = browser.new_page()
+        self.page.set_viewport_size({"width": 1200, "height": 1000})
         self.page.set_default_timeout(60_000)
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("request", lambda request: self._note_request(request.url, address))
@@ -354,6 +364,41 @@ def control_named(
         "button", name=name, exact=True
     )
     return area, found.last
+
+
+REVIEW = """
+from pathlib import Path
+from agentrl_lab.workbook.lessons import ways
+ways.blind_review(range(3), Path("my-reviews") / "browser.jsonl")
+"""
+
+
+def test_blind_review_survives_a_killed_browser_and_a_new_kernel(browser, server, folder, tmp_path):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(REVIEW)])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
+    nbformat.write(notebook, folder / "review.ipynb")
+    doomed = browser.browser_type.launch_persistent_context(
+        tmp_path / "profile", executable_path=CHROMIUM, args=ARGUMENTS
+    )
+    review = Notebook(doomed, server, "review")
+    review.run_all()
+    sync_api.expect(review.output("0 of 3 chosen").last).to_be_visible()
+    area = panel_with(review, "the left one is better")
+    review.focus(area.get_by_role("button", name="the left one is better"))
+    review.page.keyboard.press("Enter")
+    sync_api.expect(review.output("1 of 3 chosen").last).to_be_visible()
+    review.shot("chosen")
+    review.check_clean()
+    subprocess.run(["pkill", "-KILL", "-f", str(tmp_path / "profile")], check=True)
+
+    again = Notebook(browser, server, "review")
+    again.run_all()
+    sync_api.expect(again.output("1 of 3 chosen").last).to_be_visible()
+    again.page.evaluate("jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    again.page.wait_for_function(_IDLE)
+    again.run_all()
+    sync_api.expect(again.output("1 of 3 chosen").last).to_be_visible()
+    again.check_clean()
 
 
 def test_page_without_token_is_refused(server):
