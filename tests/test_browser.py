@@ -384,6 +384,8 @@ def test_blind_review_survives_a_killed_browser_and_a_new_kernel(browser, server
     review.run_all()
     sync_api.expect(review.output("0 of 3 chosen").last).to_be_visible()
     area = panel_with(review, "the left one is better")
+    boxes = area.locator(".widget-box")
+    assert boxes.evaluate_all("all => all.every(b => b.scrollWidth <= b.clientWidth + 1)")
     review.focus(area.get_by_role("button", name="the left one is better"))
     review.page.keyboard.press("Enter")
     sync_api.expect(review.output("1 of 3 chosen").last).to_be_visible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentrl_lab.learner.warmstart import RECIPES
 from agentrl_lab.workbook.lessons import coaster
 from agentrl_lab.workbook.studies import GRID, grid_name
 
@@ -74,3 +75,19 @@ def test_grid_picture_finds_its_run():
         "learning_rate 0.001, epochs 4, clip_ratio 0.3, episodes_per_update 64: best 0.90, last "
         "0.10, largest KL 0.500, a fall after 320 episodes."
     )
+
+
+def test_runs_of_one_rate_are_taken_together():
+    chosen = {name: values[-1] for name, values in GRID.items()}
+    slow = grid_name(**chosen | {"learning_rate": 3e-5})
+    rows = [
+        row(grid_name(**chosen), 0, FALLING, HIGH),
+        row(grid_name(**chosen | {"epochs": 1}), 0, CALM, LOW),
+        row(slow, 0, CALM, LOW),
+    ]
+    assert coaster.at_rate(rows, 1e-3) == (pytest.approx((0.1 + 1.0) / 2), 1, 2)
+    assert coaster.at_rate(rows, 3e-5) == (1.0, 0, 1)
+
+
+def test_rate_of_the_warm_up_is_that_of_its_recipe():
+    assert RECIPES["tiny-base"].learning_rate == coaster.SFT_RATE

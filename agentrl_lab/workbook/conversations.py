@@ -68,7 +68,8 @@ def conversation_html(messages: Sequence[Message]) -> str:
         who, colour = ROLES[message.role]
         blocks.append(
             f'<div style="border-left:4px solid {colour};{style}">'
-            f'<b>{who}</b><br><span style="font-family:monospace;white-space:pre-wrap">'
+            f'<b>{who}</b><br><span style="font-family:monospace;white-space:pre-wrap;'
+            f'overflow-wrap:anywhere">'
             f"{html.escape(message.content)}</span></div>"
         )
     return "".join(blocks)

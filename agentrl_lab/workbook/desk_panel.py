@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from agentrl_lab.records import Call
 from agentrl_lab.workbook.conversations import conversation_html
 from agentrl_lab.workbook.playing import verdict
-from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, Picture
+from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, Picture, tidy
 from agentrl_lab.workbook.widgets import choice_of, kept_errors, show_widget
 from agentrl_lab.world.desk import STATUSES
 from agentrl_lab.world.env import TicketEnv
@@ -160,6 +160,6 @@ def reward_picture(rewards: Sequence[float], max_turns: int) -> Picture:
         )  # fmt: skip
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set(xlim=(0.4, max_turns + 0.6), ylim=(-1.35, 1.35), xlabel="turn", ylabel="reward")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     total = f"{sums[-1]:+.2f}" if sums else "0"
     return Picture(figure, f"Reward after {len(rewards)} of {max_turns} turns: {total} in all.")

@@ -66,6 +66,13 @@ def figure_html(picture: Picture | Page) -> str:
     )
 
 
+def tidy(axes: Any, grid: str | None = "both") -> None:
+    """No frame at the top and the right; a faint grid along "both" axes, "x", "y" or none."""
+    axes.spines[["top", "right"]].set_visible(False)
+    if grid:
+        axes.grid(axis=grid, alpha=0.25)
+
+
 def blank(sentence: str, width: float = 6.0, height: float = 2.0) -> Picture:
     """A picture that only says something: nothing to show yet."""
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -125,8 +132,7 @@ def learning_curve(rows: Sequence[dict[str, Any]]) -> Picture:
         for number, line in enumerate(lines):
             _draw(axes, rows, line, number)
         axes.set_xlabel("episodes", fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        tidy(axes)
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]), top=1.04 if "share" in title else None)
         axes.legend(fontsize=8, frameon=False, handlelength=3)
     return Picture(figure, _sentence(rows))
@@ -173,8 +179,7 @@ def entropy_and_kl(rows: Sequence[dict[str, Any]]) -> Picture:
     for axes, line in zip(figure.subplots(3, 1, sharex=True), lines, strict=True):
         _draw(axes, rows, line, 0)
         axes.set_title(line.label, fontsize=9, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        tidy(axes)
         axes.set_ylim(bottom=0)
     axes.set_xlabel("episodes")
     first, last = rows[0], rows[-1]
@@ -216,8 +221,7 @@ def arms(
             ends.append(f"{arm} {_draw_arm(axes, curves, metric, arm, style):.2f}")
         axes.set(xlabel="episodes", ylabel=label)
         axes.legend(frameon=False, handlelength=4, fontsize=9)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        tidy(axes)
         told.append(f"{label}, mean over seeds at the end: {'; '.join(ends)}.")
     return Picture(figure, " ".join(told))
 
@@ -277,8 +281,7 @@ def ranges(series: Mapping[str, Mapping[str, Ranged]], label: str) -> Picture:
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
-    axes.grid(axis="x", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid="x")
     if len(series) > 1:  # outside: a mark of the legend must not pass for a point
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
     return Picture(figure, f"{label}: {_in_words(series, names)}.")

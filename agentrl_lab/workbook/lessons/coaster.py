@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -17,7 +18,7 @@ from agentrl_lab.learner.experiments import (
 from agentrl_lab.learner.monitors import Judgement, Monitor, calibrated, judged
 from agentrl_lab.workbook.lessons.studied import keeps
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
-from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture, tidy
 from agentrl_lab.workbook.studies import grid_name
 
 FALLS_AT_MOST = 1
@@ -103,7 +104,7 @@ def warnings_picture(found: Mapping[str, Warned]) -> Picture:
     axes.set_yticks(range(len(found)), list(found))
     axes.invert_yaxis()
     axes.set(xlim=(0, 1.25), xlabel="share of runs: caught (plain) and false alarms (hatched)")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     return Picture(figure, "; ".join(told) + ".")
 
 
@@ -126,6 +127,25 @@ def before_fall(rows: Sequence[Row], arm: str, metric: str) -> tuple[Difference 
 
 # The grid
 
+SFT_RATE = 1e-3
+"""Learning rate of the warm-up that made tiny-base (F3 speaks of a tenth of it)."""
+
+
+class AtRate(NamedTuple):
+    """What the runs of one learning rate came to."""
+
+    last: float
+    """Mean validation success at the end."""
+    fell: int
+    n: int
+
+
+def at_rate(rows: Sequence[Row], rate: float) -> AtRate:
+    """All runs of the grid at one learning rate."""
+    logs = [log_of(row) for row in rows if row["arm"].startswith(f"learning_rate {rate:g}, ")]
+    last = statistics.mean(log[-1]["validation_success"] for log in logs)
+    return AtRate(last, sum(fall_of(log) is not None for log in logs), len(logs))
+
 
 def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
     """Success and KL of one setting of the grid, all the others thin behind it."""
@@ -144,8 +164,7 @@ def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
             }  # fmt: skip
             axes.plot(*zip(*points, strict=True), **look)
         axes.set(xlabel="episodes", title=label)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
     figure.axes[1].set_yscale("log")
     log = log_of(own)
     best, last = max(row["validation_success"] for row in log), log[-1]["validation_success"]

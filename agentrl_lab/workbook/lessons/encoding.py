@@ -17,7 +17,7 @@ from agentrl_lab.config import EnvConfig
 from agentrl_lab.learner.experiments import Difference, averaged, compared
 from agentrl_lab.records import ParseFailure, Split, TaskKind
 from agentrl_lab.workbook.conversations import call_in_words
-from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, Page, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, ORANGE, Page, Picture, tidy
 from agentrl_lab.world import habits
 from agentrl_lab.world.desk import STANDARD_TOOLS, TicketDesk, Tool
 from agentrl_lab.world.env import TicketEnv
@@ -110,8 +110,7 @@ def price_picture() -> Picture:
         axes.annotate(" and ".join(names), place, va="center", color=colour, fontweight="bold")
     axes.set(xlabel="invalid actions on the way", ylabel="reward of the finished task")
     axes.set(xticks=counts, xlim=(-0.1, MOST_INVALID + 1.0))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     told = "; ".join(
         f"{' and '.join(names)} {paid[0]:.2f} without and {paid[-1]:.2f} with {MOST_INVALID}"
         for paid, names in lines.items()

@@ -12,7 +12,7 @@ from agentrl_lab.config import EnvConfig
 from agentrl_lab.learner.experiments import Difference, Row, averaged, compared
 from agentrl_lab.workbook.lessons.studied import keeps, success
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, log_of
-from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture, tidy
 from agentrl_lab.world.audit import Audit, audit
 from agentrl_lab.world.rewards import reward_of
 
@@ -42,8 +42,7 @@ def bonus_picture(bonuses: Sequence[float]) -> Picture:
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set(xlabel="bonus for each call", ylabel="best return of an episode")
     axes.set_xlim(bonuses[0], bonuses[-1] * 1.25)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     crossing = next(
         (b for b in bonuses if pays(b).ways["never finish"].value > pays(b).ways["honest"].value),
         None,
@@ -113,8 +112,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
 def _line(axes: Any, x: Sequence[float], y: Sequence[float], label: str, look: Look) -> None:
     axes.plot(x, y, look[1], color=look[0], label=label, linewidth=2.5)
     axes.legend(frameon=False, fontsize=9, handlelength=3)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
 
 
 def beyond_need(row: Row) -> float:

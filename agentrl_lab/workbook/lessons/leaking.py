@@ -16,7 +16,7 @@ from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.records import Split, TaskKind
 from agentrl_lab.workbook.pitfalls import LEAKAGE
-from agentrl_lab.workbook.plots import BLUE, GREY, Picture, blank
+from agentrl_lab.workbook.plots import BLUE, GREY, Picture, blank, tidy
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.habits import query
 from agentrl_lab.world.leaks import Sighting, Tell, tells
@@ -161,6 +161,6 @@ def tells_picture(desk: str, most: int = 5) -> Picture:
     axes.text(base, -0.7, " by frequency alone", color=GREY, va="center")
     axes.invert_yaxis()
     axes.set(xlim=(0, 1), xlabel="share of answers guessed from this alone")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     listed = ", ".join(f"{tell.feature} {tell.accuracy:.2f}" for tell in found)
     return Picture(figure, f"Desk {desk}, guessed right: {listed}; by frequency {base:.2f}.")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from agentrl_lab.learner.tokenization import ChatTokenizer
 from agentrl_lab.workbook.lessons.cutting import LOST, NAME, PART, PIECE, WHOLE, survival
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, RED, Page, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, RED, Page, Picture, tidy
 from agentrl_lab.world.observations import CountTokens
 
 PURPLE = "#7B3F8C"
@@ -82,7 +82,7 @@ def token_bars(prompts: Mapping[str, Sequence[Block]]) -> Picture:
     axes.set_yticks(range(len(prompts)), list(prompts))
     axes.invert_yaxis()
     axes.set_xlabel("tokens")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     totals = "; ".join(f"{n} {sum(b.tokens for b in blocks)}" for n, blocks in prompts.items())
     return Picture(figure, f"Tokens that the policy reads before it writes: {totals}.")
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from agentrl_lab.learner.experiments import Row, by_seed
 from agentrl_lab.learner.monitors import Monitor, Rows
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
-from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture, tidy
 
 LOOKS = ((BLUE, "-"), (ORANGE, "--"))
 
@@ -55,8 +55,7 @@ def _curve(axes: Any, log: Rows, metric: str, name: str, colour: str, style: str
     points = [(row["episodes"], row[metric]) for row in log if row[metric] is not None]
     axes.plot(*zip(*points, strict=True), style, color=colour, linewidth=2)
     axes.annotate(f" {name}", points[-1], color=colour, fontweight="bold")
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     return points[-1][1]
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from agentrl_lab.workbook.lessons.credit import Step
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture, tidy
 
 CLIP_SHOWN = (0.4, 1.6)
 """Ratios that the picture of the clip has room for."""
@@ -20,8 +20,7 @@ def _axes(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple
     figure = Figure(figsize=(width, height), layout="constrained")
     found = figure.subplots(rows, columns, squeeze=False)
     for axes in found.flat:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
+        tidy(axes)
     return figure, found
 
 

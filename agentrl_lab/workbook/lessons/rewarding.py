@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from agentrl_lab.config import nearest
 from agentrl_lab.records import ConclusionKind, StopReason
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, Picture, tidy
 from agentrl_lab.world.audit import STRATEGIES, TOLERANCE, Audit, audit, example
 from agentrl_lab.world.outcomes import EpisodeOutcome
 from agentrl_lab.world.plans import Plan, Strategy
@@ -148,7 +148,7 @@ def pay_picture(found: Audit) -> Picture:
     low, high = axes.get_xlim()
     axes.set_xlim(low, high + 0.3 * (high - low))
     axes.set_xlabel("best return of an episode (reward); dashed line: the honest way")
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     return Picture(figure, _pay_words(found))
 
 
@@ -196,7 +196,7 @@ def strategies_picture(rows: Sequence[Mapping[str, Any]]) -> Picture:
     axes.invert_yaxis()
     axes.set(xlabel="share of test episodes (mark: one seed, bar: mean)", xlim=(-0.02, 1.02))
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     return Picture(figure, f"Most frequent strategy by reward: {_most_frequent(rows, arms)}.")
 
 

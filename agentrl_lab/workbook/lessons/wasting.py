@@ -23,7 +23,7 @@ from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.records import Split, StopReason
 from agentrl_lab.workbook.pitfalls import BROKEN
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, STYLES, Picture
+from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, STYLES, Picture, tidy
 from agentrl_lab.world.env import TicketEnv
 
 ENOUGH = 0.8
@@ -60,7 +60,7 @@ def fates_of(desks: Mapping[str, Sequence[Trajectory]]) -> Picture:
     axes.invert_yaxis()
     axes.set_xlabel("tokens an episode")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes, grid=None)
     return Picture(figure, "; ".join(told) + ".")
 
 
@@ -123,8 +123,7 @@ def cost_picture(rows: Sequence[Row], arms: Sequence[str], *, by_tokens: bool) -
     unit = "tokens written" if by_tokens else "episodes"
     axes.set(xlabel=unit, ylabel="validation success (share)", ylim=(0, 1.05))
     axes.legend(frameon=False, handlelength=4)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     return Picture(figure, f"Mean over seeds at the end: {'; '.join(told)} {unit}.")
 
 

@@ -13,7 +13,7 @@ from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.records import Split
 from agentrl_lab.workbook.conversations import converse
-from agentrl_lab.workbook.plots import BLUE, GREY, RED, Picture
+from agentrl_lab.workbook.plots import BLUE, GREY, RED, Picture, tidy
 from agentrl_lab.workbook.review import BlindReview, Pair
 from agentrl_lab.world.env import TicketEnv
 
@@ -44,8 +44,7 @@ def temperature_picture(found: Mapping[str, Mapping[float, Evaluation]]) -> Pict
         for label, (values, (colour, style)) in lines.items():
             axes.plot(list(seen), values, style, color=colour, label=label, marker="o")
         axes.set(title=name, xlabel="temperature", ylim=(-0.03, 1.05))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         ends = (f"{label} {v[0]:.2f} to {v[-1]:.2f}" for label, (v, _) in lines.items())
         told.append(f"{name}: {', '.join(ends)}")
     panels[0].legend(frameon=False, fontsize=9, handlelength=3)
