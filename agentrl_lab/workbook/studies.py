@@ -116,7 +116,7 @@ STUDIES = {
             question="Which settings of an update climb, which fall (F3, E3, E8, E10)?",
             rule="None: one seed a setting, to look at. The verdicts are those of roller_coaster.",
             arms={
-                grid_name(**chosen): {**ROLLER_COASTER.common, "episodes": 384, **chosen}
+                grid_name(**chosen): {**ROLLER_COASTER.common, "episodes": 320, **chosen}
                 for chosen in grid(GRID)
             },
             seeds=TEN[:1],
