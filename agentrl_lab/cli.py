@@ -115,6 +115,12 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
+def _refuse_early(standard: Any, given: dict[str, Any], policy: str) -> None:
+    """Wrong settings, before torch is loaded; those of a run's policy fit the run's own desk."""
+    if not Path(policy).is_dir() or not policy:
+        config.with_settings(standard, given)
+
+
 def _field_docs(kind: type) -> dict[str, str]:
     """The string below each field of a dataclass."""
     body = ast.parse(inspect.getsource(kind)).body[0].body
@@ -150,7 +156,7 @@ def train(
         names = [*given, *(["out"] if out else [])]
         named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise ValueError(f"--resume goes on under the run's own settings: leave out {named}")
-    config.with_settings(config.TrainConfig(), given)  # refused before torch is loaded
+    _refuse_early(config.TrainConfig(), given, given.get("policy", ""))
     from agentrl_lab.workbook.training import run_training
 
     say = _say_to(sys.stderr if as_json else sys.stdout)
@@ -184,7 +190,7 @@ def evaluate(
     if temperature is not None and not 0 < temperature <= 10:
         raise ValueError(f"--temperature must be above 0 and at most 10, got {temperature}")
     config.choice("split", split, Split)
-    config.with_settings(config.EnvConfig(), _given(settings))  # refused before torch is loaded
+    _refuse_early(config.EnvConfig(), _given(settings), policy)
     from agentrl_lab.workbook.training import evaluation_table, run_evaluation
 
     seen = run_evaluation(

@@ -90,13 +90,14 @@ class EnvConfig:
     reward: str = "shaped"
     """Reward preset: printed (D5), outcome (D1), process (D2) or shaped (D3)."""
     call_bonus: float = 0.0
-    """Paid on top for each call that the desk answered (F1)."""
+    """Paid on top for each call that the desk answered (F1), before the ceiling of shaped."""
     call_cap: float = 0.0
     """Most that these bonuses may bring in one episode; 0 sets no limit."""
     repeat_charge: float = 0.0
     """Charged on top for each call that repeats an earlier one and changes nothing (F1)."""
     strike_extra: float = 0.0
-    """Added on top where three strikes end an episode (F4): above 0 failing fast is milder (H7)."""
+    """Added on top where three strikes end an episode (F4): above 0 failing fast is milder (H7).
+    Under shaped, the ceiling that invalid actions lower comes after it."""
     feedback: str = "hint"
     """What an invalid action is answered: silent (nothing), code, hint, or schema (of the tool)."""
     payment: str = "flag"
@@ -105,7 +106,8 @@ class EnvConfig:
     """Tasks whose answers hold expected_action, the right next step (F2): never, half, always."""
     tamper: str = "nothing"
     """Fields of an answer that another ticket's take the place of, to test a policy (H6): nothing,
-    everything, declared (those it is meant to decide by), undeclared, status or payment."""
+    everything, declared (those it is meant to decide by), undeclared, status or payment. The other
+    ticket as a whole asks for something else; that a ticket is missing is never hidden."""
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -119,10 +121,11 @@ class EnvConfig:
         choice("payment", self.payment, PAYMENTS)
         choice("debug_field", self.debug_field, DEBUG_FIELDS)
         choice("tamper", self.tamper, TAMPERS)
-        _require(math.isfinite(self.strike_extra), "strike_extra", "finite", self.strike_extra)
+        extra = self.strike_extra
+        _require(-1e6 <= extra <= 1e6, "strike_extra", "between -1e6 and 1e6", extra)
         for name in ("call_bonus", "call_cap", "repeat_charge"):
             value = getattr(self, name)
-            _require(0 <= value < math.inf, name, "0 or more and finite", value)
+            _require(0 <= value <= 1e6, name, "0 to 1e6", value)
         if self.strike_extra and not self.max_invalid:
             raise ValueError("strike_extra is for max_invalid strikes, and max_invalid is 0")
         if self.call_cap and not self.call_bonus:

@@ -146,8 +146,18 @@ def test_a_policy_read_in_another_encoding_is_noticed():
 
 def test_evaluate_table_names_every_figure(small_policy):
     words = command("evaluate", "--policy", str(small_policy), "--episodes", "3").stdout
-    for part in ("success", "95% interval", "fabrication", "invalid actions", "turns", "pass^1"):
+    for part in ("success", "95% interval", "fabrication", "invalid actions", "turns", "pass^1",
+                 "evasive replies"):  # fmt: skip
         assert part in words
+
+
+def test_evaluate_takes_a_setting_that_fits_the_desk_of_the_run_alone(tmp_path, small_policy):
+    """A cap without a bonus is refused, and this run has one."""
+    settings = {**SMALL, "policy": small_policy, "call_bonus": 0.5, "debug_field": "always"}
+    command("train", "--out", str(tmp_path / "run"), *options(settings), check=True)
+    policy = str(tmp_path / "run" / "policy")
+    done = command("evaluate", "--policy", policy, "--episodes", "2", "--call-cap", "1")
+    assert done.returncode == 0 and "debug field followed" in done.stdout
 
 
 def play(*lines):

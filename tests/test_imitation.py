@@ -165,7 +165,7 @@ def test_careful_and_only_it_is_perfect():
 def test_a_desk_with_too_few_of_what_is_shown_is_refused(policy):
     task = next(t for t in map(partial(make_task, "train", 0), range(50)) if t.kind == "not_found")
     env = TicketEnv(count_tokens=policy.tokenizer.count, task_source=lambda _: task)
-    with pytest.raises(ValueError, match="happy_path shows only 0 of 16 tasks, 2 are needed"):
+    with pytest.raises(ValueError, match="happy_path shows only 0 of 64 tasks, 2 are needed"):
         imitation.demonstrated(policy, env, "happy_path", 0, 2, seed=0, max_tokens=768)
 
 
@@ -200,6 +200,33 @@ def test_adam_starts_anew_when_ppo_begins(tmp_path, small_policy):
     trainer.run.release()
     each = steps[1]
     assert steps == [0, each, each, 2 * each]  # not 3: the moments of the imitation are gone
+
+
+@pytest.mark.slow
+def test_a_rollback_into_the_imitation_brings_none_of_its_moments(
+    tmp_path, small_policy, monkeypatch
+):
+    """Update 1 imitates and is the best one; both updates of PPO fall, and each starts anew."""
+    settings = {**SMALL, "policy": str(small_policy), "imitated_updates": 1}
+    config = with_settings(TrainConfig(), {**settings, "demonstrations": "perfect"})
+    trainer = training.start_run(tmp_path / "run", config)
+    scores = iter([0.1, 0.9, 0.1, 0.1])
+    monkeypatch.setattr(trainer, "_validate", lambda: {"validation_success": next(scores)})
+    before = []
+    monkeypatch.setattr(
+        ppo, "update",
+        lambda policy, optimizer, *_, **__: before.append(len(optimizer.state)) or {},
+    )  # fmt: skip
+    monkeypatch.setattr(trainer, "_result", dict)
+    trainer.fit()
+    trainer.run.release()
+    assert before == [0, 0] and trainer.progress.rollbacks == 2
+
+
+def test_few_episodes_an_update_still_find_the_happy_path(policy):
+    """Each update looks through 64 tasks at least: 8 might hold no happy one."""
+    for update in range(40):
+        assert len(shown(policy, "happy_path", update, count=1)) == 1
 
 
 @pytest.mark.slow

@@ -128,6 +128,39 @@ def test_odd_texts_are_features_too(text):
     assert "0: blanks" in [tell.feature for tell in tells(shown)]
 
 
+@pytest.mark.parametrize(
+    ("leak", "feature"),
+    [
+        (lambda yes, rng: "close" if yes else "leave", "0"),
+        (lambda yes, rng: json.dumps(["close" if yes else "leave"]), "0"),
+        (lambda yes, rng: f"expected: {1 + yes}\nfoo: {rng.randint(0, 99)}", "0: number 1"),
+        (lambda yes, rng: f"code A{1 + yes} of {rng.randint(0, 99)}", "0: number 1"),
+        (lambda yes, rng: f'{{"a": 1}}\n{{"expected": {1 + yes}}}', "0"),
+        (lambda yes, rng: f'note {{x}}: {{"expected": {1 + yes}}}', "0"),
+        (lambda yes, rng: ("请关闭" if yes else "请保留") + rng.choice("甲乙丙"), "0: word '闭'"),
+        (lambda yes, rng: "yes no" if yes else "no yes", "0"),
+        (lambda yes, rng: "closed now!" if yes else "closed now.", "0: last letter"),
+    ],
+)
+def test_a_text_that_is_no_json_tells_too(leak, feature):
+    rng = random.Random(0)
+    answers = [rng.random() < 0.5 for _ in range(200)]
+    found = tells([Sighting((leak(answer, rng),), answer) for answer in answers])
+    assert feature in [tell.feature for tell in found]
+
+
+@pytest.mark.parametrize(("n", "kinds"), [(20, 2), (20, 3), (40, 3), (60, 4)])
+def test_few_balanced_answers_raise_no_false_alarm(n, kinds):
+    """Guessing one half from the other finds such answers less often than their frequency."""
+    false = 0
+    for seed in range(20):
+        rng = random.Random(f"{n}/{kinds}/{seed}")
+        answers = rng.sample([at % kinds for at in range(n)], n)
+        false += bool(tells([Sighting((json.dumps({"x": rng.randint(0, 9), "y": rng.choice("abc")}),
+                                       f"look at {rng.randint(0, 999)}"), a) for a in answers]))
+    assert false <= 1
+
+
 def test_the_ticket_desk_tells_nothing():
     """Request, status and payment decide; nothing else may."""
     shown, env = [], TicketEnv()
@@ -164,8 +197,13 @@ def test_no_canary_no_sighting():
 
 
 def test_a_short_canary_is_refused():
-    with pytest.raises(ValueError, match="at least 6 characters, got 'abc'"):
-        sightings_of_canary("abc", [])
+    for short in ("abc", "------", "a-----"):
+        with pytest.raises(ValueError, match=f"at least 6 letters or digits, got '{short}'"):
+            sightings_of_canary(short, [])
+
+
+def test_a_canary_in_the_escapes_of_json_is_found():
+    assert sightings_of_canary("café-91c7", [json.dumps("café-91c7")]) == [(0, "JSON")]
 
 
 def test_one_text_in_place_of_several_is_refused():
@@ -173,6 +211,8 @@ def test_one_text_in_place_of_several_is_refused():
         Sighting("one", "yes")
     with pytest.raises(TypeError, match=r"declared must be names, such as \['stock'\]"):
         tells(seen(), "stock")
+    with pytest.raises(TypeError, match="shown must be texts"):
+        sightings_of_canary(CANARY, f"it is {CANARY}")
 
 
 def test_depth_is_no_trouble():

@@ -59,7 +59,7 @@ def test_a_figure_that_no_row_has_is_refused_with_the_nearest():
 
 
 def test_window_below_one_is_refused():
-    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="window must be at least 1, a whole number, got 0"):
         Monitor("kl", window=0)
 
 
@@ -96,8 +96,29 @@ def test_no_line_does_better_than_the_calibrated_one(calm, wild):
     def wrong(at):
         return 2 * sum(v > at for v in calm) + sum(v <= at for v in wild)
 
-    inside = [at for at in (*calm, *wild) if at < max(*calm, *wild)]
-    assert not inside or wrong(line) <= min(map(wrong, inside))
+    assert wrong(line) <= min(map(wrong, (*calm, *wild)))
+
+
+def test_a_line_that_nobody_reaches_beats_one_that_only_errs():
+    """Broken runs that stay below the healthy ones: any line between errs more than none."""
+    assert calibrated(KL, [log(5, 5)], [log(1, 1)]).line == 5.0  # misses one; 3.0 costs 2 + 1
+    found = calibrated(KL, [log(1, 1), log(1, 1), log(10, 10)], [log(2, 2)])
+    assert found.line == 10.0
+
+
+@pytest.mark.parametrize(("healthy", "broken"), [((1,), (5, 5)), ((1, 1), (5,)), ((), (5, 5))])
+def test_a_run_that_never_fills_the_window_gives_no_line(healthy, broken):
+    with pytest.raises(ValueError, match="fill the window"):
+        calibrated(KL, [log(*healthy)], [log(*broken)])
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_what_is_no_number_alarms(falling):
+    line = Monitor("kl", window=2, line=5.0, falling=falling)
+    assert line.alarm(log(1.0, 1.0, math.nan, 1.0)) == 2
+    assert line.peak(log(1.0, math.nan)) == line.peak(log(math.nan, 1.0)) == math.inf
+    found = calibrated(KL, [log(1, 1)], [log(1, math.nan), log(3, 3)])
+    assert found.line == 2.0  # between the numbers; the diverged run lies above any line
 
 
 def test_judgement_by_hand():
@@ -106,6 +127,10 @@ def test_judgement_by_hand():
     broken = [log(1, 3, 3, 3), log(3, 3, 3, 3), log(1, 1, 1, 1), log(3, 1, 1, 1)]
     seen = judged(line, healthy, broken, falls=[3, 1, 2, None])
     assert seen == Judgement(hits=3, broken=4, false_alarms=1, healthy=2, notice=(2, 1))
+
+
+def test_an_alarm_does_not_hold_on_no_runs_at_all():
+    assert not judged(KL, [log(1)], [], []).holds
 
 
 def test_judgement_needs_a_fall_for_each_broken_run():
@@ -157,6 +182,10 @@ def test_invalid_actions_are_malformed_or_cut_while_there_is_hope():
 def test_the_last_action_of_a_truncated_episode_is_cut():
     seen = fates((True, None), (True, None), stop=StopReason.CONTEXT_LIMIT)
     assert seen == {"useful": 1, "cut": 2}
+
+
+def test_a_demonstration_that_ends_without_a_reply_has_fates_too():
+    assert fates((True, None), stop=None) == {"wrong": 1}
 
 
 def test_fates_of_several_episodes_add_up_to_all_tokens():

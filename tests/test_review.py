@@ -92,15 +92,32 @@ def test_a_torn_line_costs_that_line_alone(file, torn):
     "content",
     [
         "# notes\nof mine\n", "mine\n", "[]\n[]\n", '{"pair": "x", "choice": "whichever"}\n',
-        '{"pair": "x", "choice": ["left"]}\n',
+        '{"pair": "x", "choice": ["left"]}\n', "my precious notes", "\0" * 100,
+        'notes\n{"pair": "task 1", "choice": "left"}\n', "[" * 10_000,
     ],
 )  # fmt: skip
 def test_a_foreign_file_is_refused_and_left_as_it_is(file, content):
     file.parent.mkdir()
     file.write_text(content)
-    with pytest.raises(ValueError, match="holds no choices of a review"):
+    with pytest.raises(ValueError, match=r"line 1 of .* holds no choice of a review"):
         BlindReview(pairs(), file)
     assert file.read_text() == content
+
+
+@pytest.mark.parametrize("torn", ['{"pair": "task 0", "cho', '{"pair": "task 0", "cho\n{"pa\n'])
+def test_a_crash_before_the_first_whole_choice_costs_no_more_than_that(file, torn):
+    file.parent.mkdir()
+    file.write_text(torn)
+    BlindReview(pairs(), file).choose("right")
+    assert BlindReview(pairs(), file).choices == {"task 0": "right"}
+
+
+def test_a_foreign_line_after_good_ones_is_named(file):
+    BlindReview(pairs(), file).choose("left")
+    with file.open("a") as handle:
+        handle.write('{"pair": "task 1", "choice": "middle"}\n')
+    with pytest.raises(ValueError, match="line 2 of"):
+        BlindReview(pairs(), file)
 
 
 def test_agreement_counts_what_reward_and_reader_both_decide(file):
@@ -128,7 +145,7 @@ def test_a_file_that_cannot_be_written_is_said_and_nothing_is_taken_for_kept(tmp
     widgets.ERRORS[:] = before
 
 
-@pytest.mark.parametrize("wrong", [[], [*pairs(1), *pairs(1)]])
+@pytest.mark.parametrize("wrong", [[], [*pairs(1), *pairs(1)], [replace(pairs(1)[0], name=3)]])
 def test_pairs_must_differ_in_name(wrong, file):
     with pytest.raises(ValueError, match="names that differ"):
         BlindReview(wrong, file)

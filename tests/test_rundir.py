@@ -75,6 +75,14 @@ def test_second_process_is_refused_and_the_lock_goes_with_a_kill(tmp_path):
     RunDir.reopen(tmp_path / "run").release()
 
 
+@pytest.mark.parametrize("line", ["1", "null", "[" * 10_000, "{"])
+def test_metrics_of_something_else_are_one_clear_error(tmp_path, line):
+    run = RunDir.create(tmp_path / "run", TrainConfig())
+    (run.path / "metrics.jsonl").write_text(f"{line}\n")
+    with pytest.raises(RunDirError, match="has a line that is no row"):
+        run.metrics()
+
+
 def test_metrics_last_line_cut_by_a_kill_is_left_out(tmp_path):
     run = RunDir.create(tmp_path / "run", CONFIG)
     for number in range(3):

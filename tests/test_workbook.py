@@ -24,6 +24,20 @@ ROWS = [
 ]
 
 
+def test_a_full_disk_is_told_with_the_folder_and_the_way_on(tmp_path, monkeypatch):
+    class Full:
+        run, notes, config = RunDir.create(tmp_path / "run", TrainConfig()), [], TrainConfig()
+
+        def fit(self, report):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(training, "start_run", lambda *_: Full())
+    monkeypatch.setattr(training, "_opening", lambda trainer: "")
+    monkeypatch.setattr(training, "_Progress", lambda *_: None)
+    with pytest.raises(RunDirError, match=r"No space left.* go on by `agentrl-lab train --resume"):
+        training.run_training(tmp_path / "run", None, {}, print)
+
+
 def test_learning_curve_says_in_words_what_it_shows():
     picture = plots.learning_curve(ROWS)
     assert "from 0.10 to 0.90" in picture.sentence

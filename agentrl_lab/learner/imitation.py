@@ -41,7 +41,8 @@ DEMONSTRATORS: Mapping[str, Demonstrator] = {
 }
 """Setting -> demonstrator. The happy path: nothing stands against what the customer asks for."""
 ROOM = 8
-"""Tasks looked through for each demonstration: enough for the happy path, half of all tasks."""
+"""Tasks looked through for each demonstration, of eight or more an update: enough for the happy
+path, half of all tasks."""
 
 
 def demonstrated(
@@ -62,8 +63,8 @@ def demonstrated(
     Raises:
         ValueError: too few tasks are of the kind that the demonstrator shows.
     """
-    demonstrator, first = DEMONSTRATORS[name], update * count * ROOM
-    tasks = range(first, first + count * ROOM)
+    demonstrator, room = DEMONSTRATORS[name], ROOM * max(ROOM, count)
+    tasks = range(update * room, (update + 1) * room)
     shown = list(itertools.islice(_shown(env, demonstrator, tasks), count))
     if len(shown) < count:
         raise ValueError(

@@ -29,7 +29,8 @@ class Monitor:
 
         level_t = mean(x_(t-window+1), ..., x_t);  alarm: the first t with level_t > line
 
-    With `falling`, low figures are the alarming ones: x and the line change their signs.
+    With `falling`, low figures are the alarming ones: x and the line change their signs. A figure
+    that is no number is the most alarming one.
     """
 
     metric: str
@@ -40,8 +41,8 @@ class Monitor:
     falling: bool = False
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise ValueError(f"window must be at least 1, got {self.window}")
+        if not isinstance(self.window, int) or self.window < 1:
+            raise ValueError(f"window must be at least 1, a whole number, got {self.window}")
 
     def levels(self, rows: Rows) -> list[float | None]:
         """The level after each row; None as long as the window is not full.
@@ -51,12 +52,14 @@ class Monitor:
         """
         values = [row.get(self.metric) for row in rows]
         if rows and all(value is None for value in values):
-            names = sorted({name for row in rows for name in row})
+            names = {name for row in rows for name, value in row.items() if value is not None}
             raise ValueError(f"no row has {self.metric!r}: {nearest(self.metric, names)}")
-        if self.falling:
-            values = [None if value is None else -value for value in values]
-        ends = range(1, len(values) + 1)
-        return [_mean(values[max(0, end - self.window) : end], self.window) for end in ends]
+        levels = [None if value is None else self._level(value) for value in values]
+        ends = range(1, len(levels) + 1)
+        return [_mean(levels[max(0, end - self.window) : end], self.window) for end in ends]
+
+    def _level(self, value: float) -> float:
+        return math.inf if math.isnan(value) else -value if self.falling else value
 
     def alarm(self, rows: Rows) -> int | None:
         """Place of the first row whose level lies above the line."""
@@ -77,7 +80,8 @@ def calibrated(monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows]
     """The monitor with the line that tells two sets of runs apart best.
 
     Fewest runs on the wrong side, false alarms counted twice (who cries wolf is switched off);
-    among equals the middle of the widest gap between two peaks.
+    among equals the middle of the widest gap between two peaks, and last a line that none of these
+    runs reaches.
 
     Args:
         monitor: figure and window.
@@ -85,19 +89,17 @@ def calibrated(monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows]
         broken: logs of runs that must.
 
     Raises:
-        ValueError: one of the two is empty.
+        ValueError: one of the two is empty, or holds a run that never fills the window.
     """
-    if not healthy or not broken:
-        raise ValueError("healthy and broken must each hold the log of at least one run")
     calm, wild = ([monitor.peak(rows) for rows in runs] for runs in (healthy, broken))
-    peaks = sorted({*calm, *wild})
+    if not calm or not wild or -math.inf in (*calm, *wild):
+        raise ValueError("healthy and broken must each hold at least one run, and fill the window")
+    peaks = sorted(peak for peak in {*calm, *wild} if peak < math.inf) or [0.0]
 
     def wrong(line: float) -> int:
         return 2 * sum(p > line for p in calm) + sum(p <= line for p in wild)
 
-    gaps = list(itertools.pairwise(peaks))
-    if not gaps:
-        return replace(monitor, line=peaks[0])
+    gaps = [*itertools.pairwise(peaks), (peaks[-1], peaks[-1])]
     best = min(gaps, key=lambda gap: (wrong(gap[0]), gap[0] - gap[1]))
     return replace(monitor, line=(best[0] + best[1]) / 2)
 
@@ -116,7 +118,7 @@ class Judgement:
     @property
     def holds(self) -> bool:
         """Whether at least 9 in 10 broken runs were caught, and at most 1 in 20 others flagged."""
-        return self.hits >= 0.9 * self.broken and self.false_alarms <= 0.05 * self.healthy
+        return self.hits >= 0.9 * self.broken > 0 and self.false_alarms <= 0.05 * self.healthy
 
 
 def judged(
@@ -169,7 +171,7 @@ def tokens_by_fate(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 def _fates(trajectory: Trajectory) -> Iterator[str]:
     hopes = [stage.was_winnable for stage in trajectory.stages[1:]]
     hopes.append(trajectory.outcome.success)
-    cut = trajectory.stop.truncated
+    cut = trajectory.stop is not None and trajectory.stop.truncated
     for stage, hope in zip(trajectory.stages, hopes, strict=True):
         if not stage.was_winnable:
             yield HOPELESS

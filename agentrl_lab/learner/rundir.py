@@ -166,10 +166,10 @@ class RunDir:
     def metrics(self) -> list[dict[str, Any]]:
         """All rows written so far; a last line that a kill cut is left out."""
         try:
-            return [json.loads(line) for line in self._whole_lines()]
-        except ValueError as error:
+            return [dict(json.loads(line)) for line in self._whole_lines()]
+        except (ValueError, TypeError, RecursionError) as error:
             where = self.path / METRICS
-            raise RunDirError(f"{where} has a line that is no JSON: {error}. {_REMEDY}") from error
+            raise RunDirError(f"{where} has a line that is no row: {error}. {_REMEDY}") from error
 
     def _whole_lines(self) -> list[bytes]:
         path = self.path / METRICS

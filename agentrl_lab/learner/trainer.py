@@ -212,9 +212,11 @@ class Trainer:
     def roll_back(self) -> None:
         """Puts the best checkpoint's weights and optimizer back and lowers the learning rates."""
         progress = self.progress
-        load_checkpoint(
-            self.run.checkpoints / progress.best_checkpoint, self.policy, self.optimizer
-        )
+        best = self.run.checkpoints / progress.best_checkpoint
+        load_checkpoint(best, self.policy, self.optimizer)
+        imitated = checkpoint_name(self.config.imitation.imitated_updates)
+        if progress.best_checkpoint <= imitated and not self._imitates(progress.update):
+            self.optimizer.state.clear()  # as where PPO begins: moments of another loss
         self.progress = replace(
             progress,
             rollbacks=progress.rollbacks + 1,

@@ -64,8 +64,8 @@ class BlindReview:
 
     def __init__(self, pairs: Sequence[Pair], file: Path) -> None:
         names = [pair.name for pair in pairs]
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"pairs must have names that differ, and there must be one: {names}")
+        if not names or len({name for name in names if isinstance(name, str)}) < len(names):
+            raise ValueError(f"pairs must have names that differ, texts, at least one: {names}")
         self._pairs, self._file = list(pairs), Path(file)
         self.choices = {name: c for name, c in _read(self._file).items() if name in names}
         self._left, self._right = ipywidgets.HTML(), ipywidgets.HTML()
@@ -166,8 +166,14 @@ def _append(file: Path, line: dict[str, str]) -> None:
         os.fsync(handle.fileno())
 
 
+START = '{"pair": '
+"""How each line begins."""
+
+
 def _read(file: Path) -> dict[str, str]:
     """Pair -> choice, the newest one; torn lines are passed over.
+
+    What is no JSON counts as torn once a choice was read, and before that if it begins as one.
 
     Raises:
         ValueError: the file is there and holds something else.
@@ -175,20 +181,19 @@ def _read(file: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     choices: dict[str, str] = {}
-    content = file.read_bytes()
-    lines = content.decode("utf-8", "replace").splitlines()
-    foreign = 0
-    for text in lines:
+    lines = file.read_bytes().decode("utf-8", "replace").splitlines()
+    for number, text in enumerate(lines, 1):
         try:
             line = json.loads(text)
-        except ValueError:  # torn
-            continue
+        except (ValueError, RecursionError):
+            line = None if choices or START.startswith(text[: len(START)]) else text
         match line:
+            case None:
+                pass
             case {"pair": str(name), "choice": str(choice)} if choice in WORDS:
                 choices[name] = choice
             case _:
-                foreign += 1
-    whole = content.endswith(b"\n") or len(lines) > 1
-    if foreign or (whole and not choices):
-        raise ValueError(f"{file} holds no choices of a review: give another file")
+                raise ValueError(
+                    f"line {number} of {file} holds no choice of a review: give another file"
+                )
     return choices

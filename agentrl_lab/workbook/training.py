@@ -54,6 +54,13 @@ def run_training(
         if not report.is_file():
             say("writing the report ...")
             report = write_report(run)
+    except BrokenPipeError:  # nobody reads what is said: no fault of the folder
+        raise
+    except OSError as error:
+        raise RunDirError(
+            f"cannot write in {run.path}: {error.strerror or error}. Make room, and go on by "
+            f"`agentrl-lab train --resume {run.path}`"
+        ) from error
     except (KeyboardInterrupt, SystemExit):
         print(f"stopped; go on by `agentrl-lab train --resume {run.path}`", file=sys.stderr)
         raise
@@ -178,11 +185,16 @@ def evaluation_table(seen: Evaluation) -> str:
             table([(how, "share", "95% interval", "tasks"), *rows]),
             f"invalid actions {seen.invalid_rate:.3f}, turns {seen.turns:.2f}, "
             f"reward {seen.reward:+.3f} an episode",
-            f"stops: {stops}",
+            f"stops: {stops}; evasive replies {seen.evasive_rate:.3f}",
+            *([f"debug field followed: {_interval(seen.followed)}"] if seen.followed else []),
             f"strategies: {ways}",
             chances,
         ]
     )
+
+
+def _interval(rate: Rate) -> str:
+    return f"{rate.value:.3f} (95%: {rate.low:.3f} to {rate.high:.3f}, n {rate.n})"
 
 
 def _cells(rate: Rate) -> tuple[str, str, str]:

@@ -97,13 +97,6 @@ class Audit:
         return self.gap <= TOLERANCE
 
     @property
-    def beaten_by(self) -> tuple[str, ...]:
-        """The named strategies that earn more than the honest one, the best first."""
-        honest = self.ways["honest"].value + TOLERANCE
-        better = [name for name, plan in self.ways.items() if plan.value > honest]
-        return tuple(sorted(better, key=lambda name: -self.ways[name].value))
-
-    @property
     def best_is(self) -> str:
         """The named strategy that earns as much as the best policy, or "unnamed"."""
         reach = [n for n, p in self.ways.items() if p.value >= self.best.value - TOLERANCE]

@@ -19,6 +19,10 @@ from typing import Any
 LEAST_GAIN, MOST_CHANCE = 0.25, 0.01
 BINS, FEW = 8, 12
 """Numbers of more than FEW values are put into BINS bins of equal size."""
+RARE, NUMBERS = 50, 8
+"""What is there in fewer than one of RARE sightings is passed over; numbers read in a text."""
+WORD = re.compile(r"[^\W\d_\u4e00-\u9fff]{2,}|[\u4e00-\u9fff]")
+"""Two letters or more, or one Chinese character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +83,11 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
     places = random.Random(0).sample(range(n), n)  # by place, halves would hide what goes by place
     halves = places[: n // 2], places[n // 2 :]
 
-    def hits_of(values: Sequence[Hashable]) -> int:
-        return _hits(values, answers, *halves) + _hits(values, answers, *halves[::-1])
-
-    base, found = hits_of([None] * n), []
+    base, found = Counter(answers).most_common(1)[0][1] / n, []
     for name, values in columns.items():
-        hits = hits_of(values)
-        p = min(1.0, _tail(hits, n, base / n) * len(columns))
-        tell = Tell(name, hits / n, base / n, p)
+        hits = _hits(values, answers, *halves) + _hits(values, answers, *halves[::-1])
+        p = min(1.0, _tail(hits, n, base) * len(columns))
+        tell = Tell(name, hits / n, base, p)
         if tell.gain >= LEAST_GAIN and p < MOST_CHANCE:
             found.append(tell)
     return sorted(found, key=lambda tell: -tell.gain)
@@ -119,7 +120,8 @@ def _columns(
 ) -> dict[str, list[Hashable]]:
     """Feature -> its value in each sighting; None where it is absent."""
     rows = [_features(seen.shown, declared) for seen in sightings]
-    names = dict.fromkeys(name for row in rows for name in row)
+    seen = Counter(name for row in rows for name in row)
+    names = [name for name, times in seen.items() if times * RARE >= len(rows)]
     columns = {name: _binned([row.get(name) for row in rows]) for name in names}
     columns |= {f"task before, {name}": [None, *v[:-1]] for name, v in columns.items()}
     places, answers = range(len(rows)), [seen.answer for seen in sightings]
@@ -135,7 +137,7 @@ def _features(shown: Sequence[str], declared: frozenset[str]) -> dict[str, Hasha
         if str(number) in declared:
             continue
         content, around = _decoded(text)
-        found |= _of_words(f"{number}", around)
+        found |= _of_value(f"{number}", around)
         found[f"{number}: blanks"] = re.sub(r"[^\s]+", "x", text)[:200]
         if content is None:
             found[f"{number}: length"] = len(text)
@@ -160,9 +162,10 @@ def _of_value(name: str, value: Any) -> dict[str, Hashable]:
 
 
 def _of_words(name: str, text: str) -> dict[str, Hashable]:
-    """Words of prose, each as a feature of its own; a single word is a value already."""
-    words = set(re.findall(r"[^\W\d_]{2,}", text.lower()))
-    return {f"{name}: word {word!r}": True for word in words} if len(words) > 1 else {}
+    """Words and numbers of prose, each as a feature of its own; one alone is a value already."""
+    words, numbers = set(WORD.findall(text.lower())), re.findall(r"\d+", text)[:NUMBERS]
+    found = {f"{name}: number {at}": float(number) for at, number in enumerate(numbers, 1)}
+    return found | {f"{name}: word {word!r}": True for word in words if len(words) > 1}
 
 
 def _decoded(text: str) -> tuple[Mapping[str, Any] | None, str]:
@@ -214,19 +217,24 @@ def sightings_of_canary(canary: str, shown: Iterable[str]) -> list[tuple[int, st
     show: an answer, a label, a goal.
 
     Raises:
-        ValueError: it has fewer than 6 characters: it might be there by chance.
+        ValueError: it has fewer than 6 letters and digits: it might be there by chance.
+        TypeError: `shown` is one text and not several.
     """
-    if len(canary) < 6:
-        raise ValueError(f"a canary must have at least 6 characters, got {canary!r}")
+    if len(_plain(canary)) < 6:
+        raise ValueError(f"a canary must have at least 6 letters or digits, got {canary!r}")
+    if isinstance(shown, str):
+        raise TypeError(f"shown must be texts, such as [{shown[:20]!r}], got one")
     forms = {
-        "as it is": canary, "backwards": canary[::-1], "hex": canary.encode().hex(),
+        "JSON": json.dumps(canary), "as it is": canary, "backwards": canary[::-1],
+        "hex": canary.encode().hex(),
         "base64": base64.b64encode(canary.encode()).decode().rstrip("=")[:-1],
     }  # fmt: skip
+    plain = {_plain(form): how for how, form in forms.items()}  # one that is as it is counts once
     return [
         (number, how)
         for number, text in enumerate(shown)
-        for how, form in forms.items()
-        if _plain(form) in _plain(text)
+        for form, how in plain.items()
+        if form in _plain(text)
     ]
 
 
