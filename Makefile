@@ -52,8 +52,9 @@ lab: $(LAB) ## open the workbook in JupyterLab, on a copy of the notebooks that 
 workbook: $(LAB) ## run all notebooks without a browser and report what moved
 	$(BIN)/agentrl-lab workbook $(ARGS)
 
-notebooks: $(DEV) ## build the notebooks from notebooks/src
+notebooks: $(DEV) ## build the notebooks from notebooks/src, and the figures of README
 	$(BIN)/python notebooks/build.py $(ARGS)
+	$(BIN)/python notebooks/figures.py
 
 bench: $(DEV) ## measure speed on this machine; writes build/bench.json
 	@mkdir -p build

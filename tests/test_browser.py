@@ -312,6 +312,11 @@ PANELS = {
         [("bonus", "ArrowRight"), ("bonus", "End")],
         [("seed", "ArrowRight"), ("line", "Home")],
     ],
+    "08_pitfall_roller_coaster": [
+        [("0.001", "Space"), ("4", "Space"), ("0.3", "Space"), ("64", "Space")],
+        [("guarded", "Space"), ("chapter", "Space")],
+        [("seed", "ArrowRight"), ("seed", "End")],
+    ],
 }  # fmt: skip
 
 

@@ -67,6 +67,13 @@ def test_what_went_before_a_fall():
     assert coaster.before_fall(early, "broken", "entropy_per_decision") == (None, 0)
 
 
+def test_a_figure_from_the_first_update_to_the_last_before_the_fall():
+    found = coaster.until_fall(ROWS, "broken", "entropy_per_decision")
+    assert found == [(9.0, 5.0), (9.0, 5.0)]  # the fall is at 5: update 4
+    early = [row("broken", 0, [0.9, 0.5, 0.1, 0.1, 0.1, 0.1, 0.1], LOW)]
+    assert coaster.until_fall(early, "broken", "entropy_per_decision") == []
+
+
 def test_grid_picture_finds_its_run():
     chosen = {name: values[-1] for name, values in GRID.items()}
     other = chosen | {"epochs": 1}

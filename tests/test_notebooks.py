@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,28 @@ def test_last_cell_moves_every_panel(path):
 def test_every_notebook_is_current():
     done = build("--check")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_figures_of_readme_are_drawn_from_the_recorded_results():
+    done = subprocess.run(
+        [sys.executable, "notebooks/figures.py", "--check"], cwd=ROOT, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_figure_of_other_results_is_named(tmp_path):
+    """Planted: the file of one study differs by a blank."""
+    shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("policies"))
+    results = tmp_path / "data" / "results" / "reward_hacking.json"
+    results.write_text(results.read_text("utf-8") + " ", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "notebooks/figures.py", "--check"], cwd=ROOT, capture_output=True,
+        text=True, env={**os.environ, "AGENTRL_LAB_DATA": str(tmp_path / "data")},
+    )  # fmt: skip
+    assert done.returncode == 1
+    named = "notebooks/figures/reward_hacking.png was not drawn from the recorded results"
+    assert named in done.stdout
 
 
 def test_check_says_which_notebook_is_not_current(tmp_path):

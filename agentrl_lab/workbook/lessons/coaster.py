@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from agentrl_lab.learner.experiments import (
@@ -125,6 +126,12 @@ def before_fall(rows: Sequence[Row], arm: str, metric: str) -> tuple[Difference 
     return (paired(*zip(*pairs, strict=True)) if known >= 2 else None), known
 
 
+def until_fall(rows: Sequence[Row], arm: str, metric: str) -> list[tuple[float, float]]:
+    """(a figure after the first update, the same at the last one before the fall), by run."""
+    logs = zip(by_seed(rows, arm, log_of), falls(rows, arm), strict=True)
+    return [(log[1][metric], log[fall - 1][metric]) for log, fall in logs if fall and fall > 2]
+
+
 # The grid
 
 SFT_RATE = 1e-3
@@ -150,19 +157,14 @@ def at_rate(rows: Sequence[Row], rate: float) -> AtRate:
 def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
     """Success and KL of one setting of the grid, all the others thin behind it."""
     wanted = grid_name(**chosen)
-    figure = Figure(figsize=(9.2, 3.8), layout="constrained")
-    panels = {"validation_success": "validation success", "kl_old_max": "largest KL (nats a token)"}
     own = next(row for row in rows if row["arm"] == wanted)
+    figure = Figure(figsize=(9.2, 3.8))
+    figure.subplots_adjust(0.07, 0.14, 0.98, 0.91, wspace=0.18)  # finding it takes long
+    panels = {"validation_success": "validation success", "kl_old_max": "largest KL (nats a token)"}
     for axes, (metric, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
-        for row in (*rows, own):
-            points = [
-                pair for pair in zip(row["curve"]["episodes"], row["curve"][metric], strict=True)
-                if pair[1] is not None
-            ]  # fmt: skip
-            look = {"color": ORANGE, "linewidth": 2.5} if row is own else {
-                "color": GREY, "linewidth": 0.5, "alpha": 0.3,
-            }  # fmt: skip
-            axes.plot(*zip(*points, strict=True), **look)
+        others = [_points(row, metric) for row in rows]
+        axes.add_collection(LineCollection(others, colors=GREY, linewidths=0.5, alpha=0.3))
+        axes.plot(*zip(*_points(own, metric), strict=True), color=ORANGE, linewidth=2.5)
         axes.set(xlabel="episodes", title=label)
         tidy(axes)
     figure.axes[1].set_yscale("log")
@@ -173,3 +175,9 @@ def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
     ending = "no fall" if fall is None else f"a fall after {log[fall]['episodes']} episodes"
     said = f"{wanted}: best {best:.2f}, last {last:.2f}, largest KL {kl:.3f}, {ending}."
     return Picture(figure, said)
+
+
+def _points(row: Row, metric: str) -> list[tuple[float, float]]:
+    curve = row["curve"]
+    pairs = zip(curve["episodes"], curve[metric], strict=True)
+    return [(at, value) for at, value in pairs if value is not None]
