@@ -314,8 +314,8 @@ PANELS = {
     ],
     "08_pitfall_roller_coaster": [
         [("0.001", "Space"), ("4", "Space"), ("0.3", "Space"), ("64", "Space")],
-        [("guarded", "Space"), ("chapter", "Space")],
-        [("seed", "ArrowRight"), ("seed", "End")],
+        [("chapter", "Space"), ("broken", "Space"), ("seed", "ArrowRight"), ("seed", "End")],
+        [("guarded", "Space"), ("entropy", "Space")],
     ],
 }  # fmt: skip
 

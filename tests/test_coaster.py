@@ -60,6 +60,14 @@ def test_warnings_by_hand():
     assert "largest KL: 2 of 2 caught, 0 of 2 false, +1 updates" in said
 
 
+def test_the_best_warning_holds_and_comes_first():
+    found = coaster.warned(ROWS, OTHERS)
+    assert coaster.best_warning(found) == "the chapter's KL of 0.2"  # 2 updates; largest KL: 1
+    assert coaster.best_warning({n: found[n] for n in ("entropy falling", "largest KL")}) == (
+        "largest KL"
+    )
+
+
 def test_what_went_before_a_fall():
     change, known = coaster.before_fall(ROWS, "broken", "entropy_per_decision")
     assert known == 2 and change.mean == pytest.approx(5.0 - 9.0)  # updates 3, 4 after 1, 2

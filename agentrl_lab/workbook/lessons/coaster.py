@@ -88,6 +88,13 @@ def warned(
     }
 
 
+def best_warning(found: Mapping[str, Warned]) -> str:
+    """The warning that holds with the most notice; of none that holds, the one with most hits."""
+    return max(found, key=lambda name: (
+        found[name].seen.holds, found[name].notice or 0, found[name].seen.hits
+    ))  # fmt: skip
+
+
 def warnings_picture(found: Mapping[str, Warned]) -> Picture:
     """Hits and false alarms of each warning, as shares, with its notice beside them."""
     figure = Figure(figsize=(9.0, 1.2 + 0.5 * len(found)), layout="constrained")
@@ -154,13 +161,17 @@ def at_rate(rows: Sequence[Row], rate: float) -> AtRate:
     return AtRate(last, sum(fall_of(log) is not None for log in logs), len(logs))
 
 
+FLOOR = {"validation_success": 0.0, "kl_old_max": 1e-6}
+"""Smaller values are drawn there: an update of one step measures its KL before it, about 1e-14."""
+
+
 def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
     """Success and KL of one setting of the grid, all the others thin behind it."""
     wanted = grid_name(**chosen)
     own = next(row for row in rows if row["arm"] == wanted)
     figure = Figure(figsize=(9.2, 3.8))
     figure.subplots_adjust(0.07, 0.14, 0.98, 0.91, wspace=0.18)  # finding it takes long
-    panels = {"validation_success": "validation success", "kl_old_max": "largest KL (nats a token)"}
+    panels = {"validation_success": "validation success", "kl_old_max": "largest KL, or 1e-6"}
     for axes, (metric, label) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         others = [_points(row, metric) for row in rows]
         axes.add_collection(LineCollection(others, colors=GREY, linewidths=0.5, alpha=0.3))
@@ -180,4 +191,4 @@ def grid_picture(rows: Sequence[Row], **chosen: float) -> Picture:
 def _points(row: Row, metric: str) -> list[tuple[float, float]]:
     curve = row["curve"]
     pairs = zip(curve["episodes"], curve[metric], strict=True)
-    return [(at, value) for at, value in pairs if value is not None]
+    return [(at, max(value, FLOOR[metric])) for at, value in pairs if value is not None]
