@@ -54,7 +54,7 @@ workbook: $(LAB) ## run all notebooks without a browser and report what moved
 
 notebooks: $(DEV) ## build the notebooks from notebooks/src, and the figures of README
 	$(BIN)/python notebooks/build.py $(ARGS)
-	$(BIN)/python notebooks/figures.py
+	$(BIN)/python notebooks/figures.py $(filter --check,$(ARGS))
 
 bench: $(DEV) ## measure speed on this machine; writes build/bench.json
 	@mkdir -p build

@@ -117,7 +117,7 @@ def _given(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_early(standard: Any, given: dict[str, Any], policy: str) -> None:
     """Wrong settings, before torch is loaded; those of a run's policy fit the run's own desk."""
-    if not Path(policy).is_dir() or not policy:
+    if not (policy and Path(policy).is_dir()):
         config.with_settings(standard, given)
 
 

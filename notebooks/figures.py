@@ -66,10 +66,11 @@ def save(drawn: Drawn) -> None:
     """Writes a figure with its origin."""
     origin = PngImagePlugin.PngInfo()
     origin.add_text(SOURCE, drawn.origin)
-    image = Image.open(io.BytesIO(drawn.picture().png()))
+    picture = drawn.picture()
+    image = Image.open(io.BytesIO(picture.png()))
     FIGURES.mkdir(exist_ok=True)
     image.save(drawn.path, pnginfo=origin, optimize=True)
-    print(f"wrote {drawn.path.relative_to(README.parent)}: {drawn.picture().sentence}")
+    print(f"wrote {drawn.path.relative_to(README.parent)}: {picture.sentence}")
 
 
 def stale() -> list[str]:

@@ -113,9 +113,10 @@ def test_a_run_that_never_fills_the_window_gives_no_line(healthy, broken):
 
 
 @pytest.mark.parametrize("falling", [False, True])
-def test_what_is_no_number_alarms(falling):
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_alarms(falling, bad):
     line = Monitor("kl", window=2, line=5.0, falling=falling)
-    assert line.alarm(log(1.0, 1.0, math.nan, 1.0)) == 2
+    assert line.alarm(log(1.0, 1.0, bad, 1.0)) == line.alarm(log(1.0, math.nan, bad)) + 1 == 2
     assert line.peak(log(1.0, math.nan)) == line.peak(log(math.nan, 1.0)) == math.inf
     found = calibrated(KL, [log(1, 1)], [log(1, math.nan), log(3, 3)])
     assert found.line == 2.0  # between the numbers; the diverged run lies above any line

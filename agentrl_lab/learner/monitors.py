@@ -30,7 +30,7 @@ class Monitor:
         level_t = mean(x_(t-window+1), ..., x_t);  alarm: the first t with level_t > line
 
     With `falling`, low figures are the alarming ones: x and the line change their signs. A figure
-    that is no number is the most alarming one.
+    that is not finite is the most alarming one.
     """
 
     metric: str
@@ -59,7 +59,7 @@ class Monitor:
         return [_mean(levels[max(0, end - self.window) : end], self.window) for end in ends]
 
     def _level(self, value: float) -> float:
-        return math.inf if math.isnan(value) else -value if self.falling else value
+        return math.inf if not math.isfinite(value) else -value if self.falling else value
 
     def alarm(self, rows: Rows) -> int | None:
         """Place of the first row whose level lies above the line."""

@@ -194,7 +194,7 @@ def evaluation_table(seen: Evaluation) -> str:
 
 
 def _interval(rate: Rate) -> str:
-    return f"{rate.value:.3f} (95%: {rate.low:.3f} to {rate.high:.3f}, n {rate.n})"
+    return "{} (95%: {}, n {})".format(*_cells(rate))
 
 
 def _cells(rate: Rate) -> tuple[str, str, str]:

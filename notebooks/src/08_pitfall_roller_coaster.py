@@ -189,7 +189,7 @@ for arm in (BROKEN, "chapter"):
 # ## 4 · Diagnose: which warning comes first?
 #
 # A warning is worth something if it fires in the runs that fall, stays silent in those that do not,
-# and comes *before* the fall. Six figures, each with a line made from twenty other runs (seeds 100
+# and comes *before* the fall. Six warnings, each with a line made from twenty other runs (seeds 100
 # to 109), and the chapter's own line for the KL of a single update:
 #
 # - the **largest KL** of an update (the alarm of the rule), and the **entropy** of a decision, once
