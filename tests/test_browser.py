@@ -6,6 +6,7 @@ Pictures of the pages are written to build/browser, for people to look at.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 
 from agentrl_lab.workbook import lab
@@ -396,7 +398,13 @@ def test_blind_review_survives_a_killed_browser_and_a_new_kernel(browser, server
     sync_api.expect(review.output("1 of 3 chosen").last).to_be_visible()
     review.shot("chosen")
     review.check_clean()
-    subprocess.run(["pkill", "-KILL", "-f", str(tmp_path / "profile")], check=True)
+    own = f"--user-data-dir={tmp_path / 'profile'}"
+    running = psutil.process_iter(["cmdline"])
+    chromium = [process for process in running if own in (process.info["cmdline"] or ())]
+    assert chromium
+    for process in chromium:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a child goes with its parent
+            process.kill()
 
     again = Notebook(browser, server, "review")
     again.run_all()

@@ -17,6 +17,7 @@ GRID: Mapping[str, Sequence[float]] = {
 }
 """What the recorded grid of notebook 08 varies; else as the clean runs there, but shorter."""
 SHORTER = {"episodes": 320, "test_tasks": 8}
+"""Ten or five updates; nothing is read from the test."""
 
 
 def grid(values: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:
