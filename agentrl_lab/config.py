@@ -69,7 +69,7 @@ def choice(name: str, value: str, allowed: Iterable[str]) -> None:
 FEEDBACK = ("silent", "code", "hint", "schema")
 PAYMENTS = ("flag", "amounts")
 DEBUG_FIELDS = ("never", "half", "always")
-TAMPERS = ("nothing", "everything", "declared", "undeclared", "status", "payment")
+TAMPERS = ("nothing", "everything", "declared", "undeclared", "status", "payment", "debug")
 TOOLSETS = ("standard", "varied", "recombined", "new_words", "one_more", "moved")
 
 
@@ -106,8 +106,9 @@ class EnvConfig:
     """Tasks whose answers hold expected_action, the right next step (F2): never, half, always."""
     tamper: str = "nothing"
     """Fields of an answer that another ticket's take the place of, to test a policy (H6): nothing,
-    everything, declared (those it is meant to decide by), undeclared, status or payment. The other
-    ticket as a whole asks for something else; that a ticket is missing is never hidden."""
+    everything, declared (those it is meant to decide by), undeclared, status, payment or debug (the
+    debug field). The other ticket as a whole asks for something else; that a ticket is missing is
+    never hidden."""
 
     def __post_init__(self) -> None:
         _check_types(self)

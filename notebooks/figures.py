@@ -19,6 +19,7 @@ from PIL import Image, PngImagePlugin
 from agentrl_lab.config import data_dir
 from agentrl_lab.learner.experiments import read_results
 from agentrl_lab.workbook import plots
+from agentrl_lab.workbook.lessons import leaking
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN
 from agentrl_lab.workbook.plots import Picture
 
@@ -56,8 +57,15 @@ def both(**metrics: str) -> Callable[[list], Picture]:
     return lambda rows: plots.arms(rows, metrics, [CLEAN, BROKEN])
 
 
+def by_view(rows: list) -> Picture:
+    """Success of clean and broken runs at every desk that they were looked at."""
+    found = leaking.by_view(rows, [CLEAN, BROKEN], list(leaking.VIEWS))
+    return plots.ranges(found, "share of test tasks")
+
+
 DRAWN = [
     Drawn("reward_hacking", both(reward_per_episode="reward of an episode", **SUCCESS)),
+    Drawn("leakage", by_view),
     Drawn("roller_coaster", both(kl_old_max="largest KL of an update", **SUCCESS)),
 ]
 

@@ -314,6 +314,10 @@ PANELS = {
         [("bonus", "ArrowRight"), ("bonus", "End")],
         [("seed", "ArrowRight"), ("line", "Home")],
     ],
+    "07_pitfall_environment_leakage": [
+        [("rl_alone", "Space"), ("broken", "Space")],
+        [("D", "Space"), ("C", "Space")],
+    ],
     "08_pitfall_roller_coaster": [
         [("0.001", "Space"), ("4", "Space"), ("0.3", "Space"), ("64", "Space")],
         [("chapter", "Space"), ("broken", "Space"), ("seed", "ArrowRight"), ("seed", "End")],

@@ -67,6 +67,15 @@ def test_break_even_by_hand(stop, chance):
     assert wasting.break_even(1.0, -0.8, stop) == pytest.approx(chance)
 
 
+def test_ends_by_hand():
+    # 1 + 0.05 quick + 0.03 clean; a wrong last reply -0.8, the others' terms 0;
+    # no reply -1, three times -0.05 for no action, -0.15 for three strikes
+    assert wasting.ends() == pytest.approx(
+        {"success": 1.08, "a wrong reply": -0.8, "giving up": -1.3}
+    )
+    assert wasting.ends(strike_extra=1.3)["giving up"] == pytest.approx(0.0)
+
+
 @pytest.mark.slow
 def test_sampled_episodes_end_as_the_desk_says(small_policy):
     from agentrl_lab.learner.policy import load_policy

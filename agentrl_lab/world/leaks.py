@@ -86,9 +86,8 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
     base, found = Counter(answers).most_common(1)[0][1] / n, []
     for name, values in columns.items():
         hits = _hits(values, answers, *halves) + _hits(values, answers, *halves[::-1])
-        p = min(1.0, _tail(hits, n, base) * len(columns))
-        tell = Tell(name, hits / n, base, p)
-        if tell.gain >= LEAST_GAIN and p < MOST_CHANCE:
+        tell = Tell(name, hits / n, base, min(1.0, _tail(hits, n, base) * len(columns)))
+        if tell.gain >= LEAST_GAIN and tell.p < MOST_CHANCE:
             found.append(tell)
     return sorted(found, key=lambda tell: -tell.gain)
 

@@ -26,6 +26,7 @@ SWAPPED: Mapping[str, Callable[[str], bool]] = {
     "undeclared": lambda name: name not in ("ticket_id", *DECLARED),
     "status": lambda name: name == "status",
     "payment": lambda name: name in ("due", "paid"),
+    "debug": lambda name: name == DEBUG_FIELD,
 }
 """Setting -> the fields that take the values which they have in another ticket's answer."""
 DRAWS = 1000

@@ -28,13 +28,16 @@ VIEWS: Mapping[str, Mapping[str, str]] = {OWN: {}, **LEAKAGE.elsewhere}
 """The desks that a policy is looked at: its own, one without the field, and swapped ones."""
 
 
-def looked_at(policy: Policy, env: EnvConfig, tasks: int) -> dict[str, Evaluation]:
+def looked_at(
+    policy: Policy, env: EnvConfig, tasks: int, views: Mapping[str, Mapping[str, str]] = VIEWS
+) -> dict[str, Evaluation]:
     """How a policy does on test tasks in each view, greedily.
 
     Args:
         policy: any.
         env: the desk that it was trained at.
         tasks: how many.
+        views: name -> settings that differ from that desk.
     """
     count = policy.tokenizer.count
 
@@ -48,7 +51,7 @@ def looked_at(policy: Policy, env: EnvConfig, tasks: int) -> dict[str, Evaluatio
             range(tasks),
         )  # fmt: skip
 
-    return {name: seen(settings) for name, settings in VIEWS.items()}
+    return {name: seen(settings) for name, settings in views.items()}
 
 
 def desk(**settings: str) -> TicketEnv:

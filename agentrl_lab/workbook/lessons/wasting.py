@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,10 +22,12 @@ from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
-from agentrl_lab.records import Split, StopReason
+from agentrl_lab.records import Split, StopReason, TaskKind
 from agentrl_lab.workbook.pitfalls import BROKEN
 from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, STYLES, Picture, tidy
 from agentrl_lab.world.env import TicketEnv
+from agentrl_lab.world.habits import Habit, careful, fluent
+from agentrl_lab.world.tasks import make_task
 
 ENOUGH = 0.8
 """Validation success at two updates in a row that counts as learned."""
@@ -132,6 +135,19 @@ def _spent(curve: Mapping[str, Sequence[float | None]], by_tokens: bool) -> list
 
 
 # When failing fast pays
+
+
+def ends(**settings: float) -> dict[str, float]:
+    """Reward of an episode that succeeds, of one with a wrong reply, and of one given up at once."""
+    ways = {"success": careful, "a wrong reply": fluent, "giving up": lambda *_: ["hm"] * 3}
+    return {name: _reward(way, EnvConfig(**settings)) for name, way in ways.items()}
+
+
+def _reward(way: Habit, config: EnvConfig) -> float:
+    unpaid = make_task(Split.TRAIN, 0, 0, {TaskKind.CLOSE_UNPAID: 1.0})
+    env = TicketEnv(config=config, task_source=lambda _: unpaid)
+    env.reset(options={"index": 0})
+    return sum(env.step(text)[1] for text in way(unpaid, env.codec, random.Random(0)))
 
 
 def break_even(win: float, lose: float, stop: float) -> float:
