@@ -20,7 +20,7 @@
 # obvious test passes on exactly the policy that it should catch; to test field by field; to look
 # for leaks in an environment before any training; to close them for good.
 #
-# *Before this*: 00 (the desk), 05 (a training run). *Runtime*: about 2 minutes on 2 CPU cores.
+# *Before this*: 00 (the desk), 05 (a training run). *Runtime*: about 1 minute on 2 CPU cores.
 #
 # ```
 #   call ──► desk ──► answer ──► policy ──► call
@@ -64,8 +64,7 @@ print(f"profile {PROFILE}: a live run of {EPISODES} episodes, seed {SEED}")
 
 # %% tags=["nbval-ignore-output"]
 SUCCESS = {"validation_success": "validation success (share)"}
-FAR = {"success_rate": "success in training (share)"}
-widgets.show(bug_hunt(ROWS, 0, SUCCESS, FAR, reveal=False))
+widgets.show(bug_hunt(ROWS, 0, SUCCESS, {}, reveal=False))
 ship = widgets.Prediction(
     "Both now work at A's desk, on test tasks. Which policy solves more?",
     ["A", "B", "about the same"],
@@ -74,8 +73,10 @@ ship
 
 # %% tags=["nbval-ignore-output"]
 views = leaking.by_view(ROWS, [CLEAN, BROKEN], ["own", "without"])
-a, b = (views[arm]["without"].value for arm in (CLEAN, BROKEN))
-print(ship.reveal("A" if a > b + 0.05 else "B" if b > a + 0.05 else "about the same"))
+ahead = compared(ROWS, CLEAN, BROKEN, leaking.success_in("without"))
+print(
+    ship.reveal("A" if ahead.low > 0 else "B" if ahead.high < 0 else "about the same")
+)
 widgets.show(plots.ranges(views, "share of 100 test tasks, mean of ten seeds"))
 
 # %% [markdown]
@@ -136,7 +137,7 @@ widgets.show(
     )
 )
 unpaid = {view: found.by_kind["close_unpaid"].value for view, found in seen.items()}
-print(f"too little paid: own desk {unpaid['own']:.2f}, without {unpaid['without']:.2f}")
+print(f"too little paid: own {unpaid['own']:.2f}, without {unpaid['without']:.2f}")
 
 # %% [markdown]
 # With other seeds your figures differ by a few hundredths (smoke: by more). On average over ten
@@ -178,7 +179,8 @@ checks.report(checks.check_swap, swap, strict=STRICT)
 def swap(answers, field, rng):
     values = [answer[field] for answer in answers]
     rng.shuffle(values)
-    return [answer | {field: value} for answer, value in zip(answers, values)]
+    pairs = zip(answers, values, strict=True)
+    return [answer | {field: value} for answer, value in pairs]
 
 
 # %% [markdown]
@@ -203,6 +205,10 @@ if obeys := single["debug field"].followed:
 print(f"claims without the field: {seen['without'].fabrication.value:.2f}")
 
 # %% [markdown]
+# The debug field alone costs this policy all that *undeclared* cost. It does look at the status.
+# The two amounts can be swapped at will: it hardly reads them. It obeys a lying field in about half
+# of the cases, and goes by something else in the others, the status perhaps.
+#
 # ## 4 · Ten seeds, and the rule that was written first
 #
 # F2 is the chapter's story of this field, H6 its test. The arms: **clean** is A, **broken** is B,
@@ -247,27 +253,30 @@ obeyed = averaged(ROWS, BROKEN, lambda r: r["elsewhere"]["undeclared"]["followed
 told("broken, first decisions that obey a swapped field", obeyed)
 
 early = compared(ROWS, BROKEN, CLEAN, claims)
-told("claims before results, without the field, minus clean", early)
+print(
+    f"claims before results, without the field, minus clean: {early.mean:+.3f} ", end=""
+)
+print(f"(95%: {early.low:+.3f} to {early.high:+.3f})")
 print("  the sign of F2:", verdict(early.low > 0, early.high < 0.05))
 alone = compared(ROWS, "rl_alone", CLEAN, claims)
 told("rl_alone, the same (no part of the rule)", alone)
 
 # %% [markdown]
-# - **F2 holds for B**: at its own desk it solves 0.27 more than without the field (0.17 to 0.36).
-#   It is refuted for **rl_alone**: that policy never saw the field in its demonstrations, and a
-#   text that it cannot read does not become readable by PPO in 512 episodes. It only disturbs. The
-#   run ends at 0.57, and solves *more* without the field. (What is never sampled is never learned:
-#   06.)
-# - **H6 holds**: swapping everything costs broken 0.80 and clean 0.41. Both fall, so the test says
-#   nothing. Swapping the undeclared costs broken 0.51, clean 0.00.
-# - **follow rate** 0.52: where the field names a wrong action, half of B's first decisions obey it.
-# - **Claims before results**, the chapter's sign of this pitfall, are not a sign here: below 0.01
-#   in both. Yet rl_alone makes them in one task of ten, and it is the run that does *not* lean on
-#   the field.
+# - **F2 is confirmed for broken**: at its own desk it solves 0.27 more than without the field (0.19
+#   to 0.35). It is refuted for **rl_alone**: no demonstration had the field, and 512 episodes of
+#   PPO do not teach this policy to read it. It only disturbs: the run ends at 0.57, and solves
+#   *more* without the field.
+# - **H6 is confirmed**: swapping everything costs broken 0.80 and clean 0.41. Both fall, so that
+#   test tells nothing. Swapping the undeclared costs broken 0.51, clean 0.00.
+# - **follow rate** 0.52: where the field names a wrong action, half of the first decisions obey it.
+# - **Claims before results**, the chapter's sign: confirmed by the letter of our rule, and of no
+#   use. Broken makes them in 0.006 more of the episodes (0.001 to 0.011). A rule that had asked for
+#   0.05 would have refuted it; ours allowed for both. In rl_alone they are one episode in ten, and
+#   that run does not lean on the field.
 #
-# What does a leak cost? At A's desk B solves 0.07 less than A, and that may be chance (-0.16 to
-# 0.02; nine runs are within 0.05 of A, one is at 0.37). The leak did not take much from B. **It
-# took the meaning from B's figures**: 0.99 was a property of the desk.
+# What does the leak cost? At A's desk broken solves 0.07 less than clean, which may be chance
+# (-0.16 to 0.02): nine runs are within 0.05 of clean, one is at 0.37. The leak took little from B.
+# **It took the meaning from B's figures**: 0.99 belonged to the desk.
 #
 # <details><summary>Settings that were tried before</summary>
 #
@@ -304,7 +313,7 @@ desks
 # - **B**: the hint after a slip is worded otherwise where a change is needed. That is half an
 #   answer: 0.54 right, where frequency alone gives 0.33.
 # - **C** is clean, and nothing is found. A detector that always finds something is of no use.
-# - **D**: tickets that may not be closed have a longer history. Five names, one cause: whatever
+# - **D**: tickets that may not be closed have a longer history. Several names, one cause: whatever
 #   depends on how long the history is.
 #
 # **A canary** asks another question: does what the environment must not show come through
@@ -349,6 +358,10 @@ for tell in found[:3]:
     print(f"by frequency {tell.baseline:.2f}")
 
 # %% [markdown]
+# The note is "ok" for parcels to be sent, and "see file" for all others. Its length and the blanks
+# around it follow from it. One cause often has several names. Mend the note, and run the cell
+# again.
+#
 # ## 6 · Cure
 #
 # - **removed**: the field is gone from the desk; the demonstrations had it;

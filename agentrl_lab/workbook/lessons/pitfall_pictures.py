@@ -37,7 +37,7 @@ def bug_hunt(
     """
     logs = dict(zip("AB", logs_of(rows, seed, arms).values(), strict=True))
     figure = Figure(figsize=(4.6 * (len(shown) + len(hidden)), 3.6), layout="constrained")
-    panels, told = figure.subplots(1, len(shown) + len(hidden)), []
+    panels, told = figure.subplots(1, len(shown) + len(hidden), squeeze=False)[0], []
     for axes, (metric, label) in zip(panels, {**shown, **hidden}.items(), strict=True):
         if metric in hidden and not reveal:
             axes.axis("off")

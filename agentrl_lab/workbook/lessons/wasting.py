@@ -138,7 +138,7 @@ def _spent(curve: Mapping[str, Sequence[float | None]], by_tokens: bool) -> list
 
 
 def ends(**settings: float) -> dict[str, float]:
-    """Reward of an episode that succeeds, of one with a wrong reply, and of one given up at once."""
+    """Reward of an episode that succeeds, of a wrong reply, and of giving up at once."""
     ways = {"success": careful, "a wrong reply": fluent, "giving up": lambda *_: ["hm"] * 3}
     return {name: _reward(way, EnvConfig(**settings)) for name, way in ways.items()}
 
