@@ -316,7 +316,7 @@ PANELS = {
     ],
     "07_pitfall_environment_leakage": [
         [("rl_alone", "Space"), ("broken", "Space")],
-        [("D", "Space"), ("C", "Space")],
+        [("Z", "Space"), ("Y", "Space")],
     ],
     "08_pitfall_roller_coaster": [
         [("0.001", "Space"), ("4", "Space"), ("0.3", "Space"), ("64", "Space")],

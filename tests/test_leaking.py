@@ -11,7 +11,7 @@ from agentrl_lab.world.leaks import sightings_of_canary
 
 @pytest.mark.parametrize(
     ("desk", "feature"),
-    [("A", "task before, answer"), ("B", "1.hint"), ("C", None), ("D", "2.history.#")],
+    [("W", "task before, answer"), ("X", "1.hint"), ("Y", None), ("Z", "2.history.#")],
 )
 def test_the_detector_finds_what_a_desk_leaks(desk, feature):
     found = [tell.feature for tell in leaking.tells_of(desk)]

@@ -52,6 +52,8 @@ def test_asked_to_stop_it_ends_after_the_present_update(settings):
 
     run = LiveRun(settings).train(should_stop)
     assert [row["update"] for row in run.rows] == [0, 1, 2] and run.result is None
+    newest, begun = (next(p.parameters()) for p in (run.last_policy(), run.policy_at(0)))
+    assert run.snapshots == [0, 2] and not torch.equal(newest, begun)
     assert "stopped after update 2" in run.status.value
     assert run.picture().sentence
 
@@ -63,7 +65,7 @@ def test_interrupt_keeps_what_there_is(settings, error):
             raise error
 
     run = LiveRun(settings, after_update=interrupt).train()
-    assert [row["update"] for row in run.rows] == [0, 1] and run.snapshots == [0]
+    assert [row["update"] for row in run.rows] == [0, 1] and run.snapshots == [0, 1]
 
 
 def test_another_error_is_not_swallowed(settings):

@@ -32,7 +32,7 @@ class LiveRun:
 
     Args:
         settings: settings that differ from the default ones.
-        snapshots: updates whose policy is kept, besides the untrained and the last one.
+        snapshots: updates whose policy is kept, besides the untrained and the newest one.
         after_update: called with trainer and row after each update; it may meddle.
     """
 
@@ -65,9 +65,9 @@ class LiveRun:
 
     def _note(self, trainer: Trainer, row: Row, should_stop: Callable[[], bool]) -> None:
         self.rows.append(row)
-        if row["update"] in self._wanted or row["update"] in (0, self.config.num_updates):
-            weights = trainer.policy.state_dict()
-            self._weights[row["update"]] = {name: w.clone() for name, w in weights.items()}
+        kept = {at: own for at, own in self._weights.items() if at == 0 or at in self._wanted}
+        weights = {name: w.clone() for name, w in trainer.policy.state_dict().items()}
+        self._weights = {**kept, row["update"]: weights}
         self._show(f"update {row['update']} of {self.config.num_updates}")
         self._after_update(trainer, row)
         if should_stop():
@@ -104,6 +104,10 @@ class LiveRun:
         policy = load_policy(self.config.policy)
         policy.load_state_dict(self._weights[update])
         return policy
+
+    def last_policy(self) -> Policy:
+        """The policy after the last update, also of a run that was stopped."""
+        return self.policy_at(self.snapshots[-1]) if self.rows else load_policy(self.config.policy)
 
     def conversations(self, update: int, tasks: Sequence[int]) -> list[Conversation]:
         """What the policy did with validation tasks after an update, greedily."""

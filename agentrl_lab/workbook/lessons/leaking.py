@@ -120,10 +120,10 @@ def _as_it_is(task: Task, texts: Texts) -> Texts:
 
 
 DESKS: Mapping[str, tuple[Spoil, bool, str]] = {
-    "A": (_as_it_is, True, "the order of the tasks"),
-    "B": (_in_the_error, False, "the text of an error"),
-    "C": (_as_it_is, False, "nothing"),
-    "D": (_in_the_length, False, "the length of an answer"),
+    "W": (_as_it_is, True, "the order of the tasks"),
+    "X": (_in_the_error, False, "the text of an error"),
+    "Y": (_as_it_is, False, "nothing"),
+    "Z": (_in_the_length, False, "the length of an answer"),
 }
 """Desk -> (what is done to its texts, whether its tasks come sorted, what leaks)."""
 
