@@ -78,7 +78,7 @@ print(ship.reveal(better if ahead.p < 0.05 else "about the same"))
 widgets.show(plots.ranges(views, "share of 100 test tasks, mean of ten seeds"))
 
 # %% [markdown]
-# *own* is the desk that a policy was trained at; *without* is A's desk for both. B solves 0.98 at
+# *own* is the desk that a policy was trained at; *without* is A's desk for both. B solves 0.99 at
 # home, and 0.72 at A's desk. A, whose desk it is, solves 0.79. (Intervals here are over seeds, on
 # one set of 100 tasks. For other tasks add about 0.08 to either side.) **B's lead is not in B.** It
 # is in something that B's desk shows and A's does not.
@@ -413,7 +413,9 @@ lost = {
     arm: averaged(ROWS, arm, leaking.lost_in("undeclared"))
     for arm in (BROKEN, *LEAKAGE.cures)
 }
-widgets.show(plots.ranges({"lost": lost}, "share of test tasks lost, undeclared swapped"))
+widgets.show(
+    plots.ranges({"lost": lost}, "share of test tasks lost, undeclared swapped")
+)
 print(f"{fired} of 10 runs of half flagged")
 
 # %% [markdown]
