@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 from agentrl_lab.config import data_dir
 from agentrl_lab.learner.experiments import read_results
 from agentrl_lab.workbook import plots
-from agentrl_lab.workbook.lessons import leaking
+from agentrl_lab.workbook.lessons import leaking, wasting
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN
 from agentrl_lab.workbook.plots import Picture
 
@@ -63,10 +63,16 @@ def by_view(rows: list) -> Picture:
     return plots.ranges(found, "share of test tasks")
 
 
+def by_tokens(rows: list) -> Picture:
+    """What success costs, in tokens."""
+    return wasting.cost_picture(rows, [BROKEN, "strikes", "together"], by_tokens=True)
+
+
 DRAWN = [
     Drawn("reward_hacking", both(reward_per_episode="reward of an episode", **SUCCESS)),
     Drawn("leakage", by_view),
     Drawn("roller_coaster", both(kl_old_max="largest KL of an update", **SUCCESS)),
+    Drawn("wasted_rollouts", by_tokens),
 ]
 
 

@@ -323,6 +323,13 @@ PANELS = {
         [("chapter", "Space"), ("broken", "Space"), ("seed", "ArrowRight"), ("seed", "End")],
         [("guarded", "Space"), ("entropy", "Space")],
     ],
+    "09_pitfall_wasted_rollouts": [
+        [("arm", "ArrowRight"), ("arm", "End")],
+        [("seed", "ArrowRight"), ("seed", "End")],
+    ],
+    "10_when_and_how": [
+        [("rejection", "Space"), ("mixed", "Space")],
+    ],
 }  # fmt: skip
 
 

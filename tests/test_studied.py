@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentrl_lab.learner.experiments import Difference
-from agentrl_lab.workbook.lessons.studied import keeps, told, verdict
+from agentrl_lab.workbook.lessons.studied import in_words, keeps, told, verdict
 
 ROWS = [
     {"arm": arm, "seed": seed, "test_success": success}
@@ -25,6 +25,11 @@ def test_a_cure_keeps_nine_tenths():
 )
 def test_verdict(confirmed, refuted, word):
     assert verdict(confirmed, refuted) == word
+
+
+@pytest.mark.parametrize(("value", "word"), [(0.5, "few"), (1, "some"), (2.5, "many")])
+def test_a_word_for_a_value(value, word):
+    assert in_words(value, {1: "few", 2: "some", float("inf"): "many"}) == word
 
 
 def test_told_has_sign_and_interval(capsys):

@@ -40,6 +40,10 @@ def test_successes_per_1000_tokens():
     assert wasting.successes_per_1000(ROWS[0]) == pytest.approx(64 * 2.5 / 3.5)
 
 
+def test_tokens_of_an_episode_in_the_first_update():
+    assert wasting.first_episodes(ROWS[0]) == 1000 / 64
+
+
 def test_invalid_share_of_the_second_half():
     assert wasting.invalid_late(ROWS[0]) == pytest.approx((3 * 0.4 + 0.2) / 4)
 
@@ -56,7 +60,7 @@ def test_pictures_say_what_they_show():
         "tokens written."
     )
     some = [trajectory(range(9), [(1, 4), (5, 8)], state_right=True, conclusion_right=True)]
-    said = wasting.fates_of({"here": some}).sentence
+    said = wasting.fates_picture({"here": wasting.per_episode(some)}).sentence
     assert said.startswith("here: 6 tokens an episode (useful 6.0, wrong 0.0")
 
 
@@ -65,6 +69,24 @@ def test_pictures_say_what_they_show():
 )
 def test_break_even_by_hand(stop, chance):
     assert wasting.break_even(1.0, -0.8, stop) == pytest.approx(chance)
+
+
+def test_fates_of_a_log_update_by_update():
+    tokens = dict.fromkeys(
+        ("wrong_tokens", "malformed_tokens", "cut_tokens", "hopeless_tokens"), 1.0
+    )
+    found = wasting.per_update([{"update": 0}, tokens | {"useful_tokens": 5.0}])
+    assert found == {"update 1": {"useful": 5, "wrong": 1, "malformed": 1, "cut": 1, "hopeless": 1}}
+    assert "No update" in wasting.fates_picture(wasting.per_update([{"update": 0}])).sentence
+
+
+def test_search_finds_what_failing_fast_pays():
+    # as it is, whoever never looks does better by guessing; where it costs nothing, by giving up
+    dear, free = wasting.found(0.0), wasting.found(1.3)
+    assert dear["fail fast"] < dear["change blindly"] < dear["honest"]
+    assert free["change blindly"] < free["fail fast"] == pytest.approx(0.0)
+    said = wasting.giving_up_picture((0.0, 1.3)).sentence
+    assert said.startswith("Whatever failing fast pays, from -1.3 to 0.0: honest 1.08")
 
 
 def test_ends_by_hand():

@@ -39,7 +39,7 @@ def check_tokens_saved(tokens_saved: Callable[[list[Turn]], int]) -> Verdict:
     return Verdict(True, f"right in all {len(CASES)} cases")
 
 
-PRICES = [(1.0, -0.8, -1.0), (1.0, -0.8, 0.0), (1.08, -0.8, -0.5), (1.0, -1.0, 1.0)]
+PRICES = [(1.0, -0.8, -1.0), (1.08, -0.8, 0.0), (1.0, -0.8, -0.5), (1.0, -1.0, 1.0)]
 MISTAKES: dict[str, Callable[[float, float, float], float]] = {
     "who fails is not paid 0 but `lose`": lambda win, lose, stop: stop / win,
     "that is the chance above which stopping pays": lambda win, lose, stop: (
@@ -61,7 +61,7 @@ def check_break_even(chance: Callable[[float, float, float], float]) -> Verdict:
     if _equal(got, unbounded):
         raise Wrong("a chance lies between 0 and 1: where stopping never pays, it is 0")
     if _equal(got, [break_even(*prices) for prices in PRICES]):
-        return Verdict(True, "where three strikes cost nothing, stopping pays below 0.44")
+        return Verdict(True, "where three strikes cost nothing, stopping pays below 0.43")
     for mistake, wrong in MISTAKES.items():
         if any(_equal(got, [bound(wrong(*prices)) for prices in PRICES])
                for bound in (float, lambda p: min(1.0, max(0.0, p)))):  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agentrl_lab.learner.experiments import Difference, Row, averaged
 from agentrl_lab.workbook.pitfalls import CLEAN
@@ -25,6 +25,11 @@ def keeps(rows: Sequence[Row], arm: str) -> bool:
 def verdict(confirmed: bool, refuted: bool) -> str:
     """The word for what a rule decided."""
     return "confirmed" if confirmed else "refuted" if refuted else "inconclusive"
+
+
+def in_words(value: float, words: Mapping[float, str]) -> str:
+    """The word of the first limit, smallest first, that a value lies below."""
+    return next(word for limit, word in words.items() if value < limit)
 
 
 def told(what: str, found: Difference) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,16 +18,28 @@ from agentrl_lab.learner.experiments import (
     episodes_to,
     paired,
 )
-from agentrl_lab.learner.monitors import FATES, tokens_by_fate
+from agentrl_lab.learner.monitors import FATES, Rows, tokens_by_fate
 from agentrl_lab.learner.policy import Policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.learner.streams import stream
 from agentrl_lab.learner.trajectories import Trajectory
 from agentrl_lab.records import Split, StopReason, TaskKind
 from agentrl_lab.workbook.pitfalls import BROKEN
-from agentrl_lab.workbook.plots import BLUE, GREEN, GREY, ORANGE, RED, STYLES, Picture, tidy
+from agentrl_lab.workbook.plots import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    STYLES,
+    Picture,
+    blank,
+    tidy,
+)
+from agentrl_lab.world.audit import audit
 from agentrl_lab.world.env import TicketEnv
 from agentrl_lab.world.habits import Habit, careful, fluent
+from agentrl_lab.world.rewards import reward_of
 from agentrl_lab.world.tasks import make_task
 
 ENOUGH = 0.8
@@ -34,6 +47,8 @@ ENOUGH = 0.8
 LOOKS = dict(zip(FATES, ((BLUE, ""), (ORANGE, "//"), (RED, "xx"), (GREY, ".."), (GREEN, "\\\\")),
                  strict=True))  # fmt: skip
 """Fate -> colour and hatching."""
+WAYS = ("honest", "change blindly", "fail fast")
+"""To work as one should, to act without a look, and to write nothing that is an action."""
 
 
 def sampled(policy: Policy, episodes: int, seed: int, **settings: float | str) -> list[Trajectory]:
@@ -45,21 +60,36 @@ def sampled(policy: Policy, episodes: int, seed: int, **settings: float | str) -
     return collector.collect(range(episodes), temperature=1.0, seed=stream(seed, "sampling", 0))
 
 
-def fates_of(desks: Mapping[str, Sequence[Trajectory]]) -> Picture:
-    """Tokens an episode by fate, a bar for each desk."""
-    figure = Figure(figsize=(9.0, 1.4 + 0.6 * len(desks)), layout="constrained")
+def per_episode(episodes: Sequence[Trajectory]) -> dict[str, float]:
+    """Tokens an episode by fate."""
+    return {fate: n / len(episodes) for fate, n in tokens_by_fate(episodes).items()}
+
+
+def per_update(rows: Rows) -> dict[str, dict[str, float]]:
+    """The same for each update of a run, as its log has it."""
+    trained = [row for row in rows if row.get("useful_tokens") is not None]
+    return {
+        f"update {number}": {fate: row[f"{fate}_tokens"] for fate in FATES}
+        for number, row in enumerate(trained, start=1)
+    }
+
+
+def fates_picture(found: Mapping[str, Mapping[str, float]]) -> Picture:
+    """Tokens an episode by fate, a bar for each name; blank without any."""
+    if not found:
+        return blank("No update was finished: there is no episode to look at.")
+    figure = Figure(figsize=(9.0, 1.4 + 0.45 * len(found)), layout="constrained")
     axes, told = figure.subplots(), []
-    for place, (name, episodes) in enumerate(desks.items()):
-        left, found = 0.0, tokens_by_fate(episodes)
-        for fate, tokens in found.items():
-            share = tokens / len(episodes)
+    for place, (name, fates) in enumerate(found.items()):
+        left = 0.0
+        for fate, tokens in fates.items():
             colour, hatch = LOOKS[fate]
-            axes.barh(place, share, left=left, color=colour, hatch=hatch, edgecolor="white",
+            axes.barh(place, tokens, left=left, color=colour, hatch=hatch, edgecolor="white",
                       label=fate if place == 0 else None)  # fmt: skip
-            left += share
-        listed = ", ".join(f"{fate} {t / len(episodes):.1f}" for fate, t in found.items())
+            left += tokens
+        listed = ", ".join(f"{fate} {tokens:.1f}" for fate, tokens in fates.items())
         told.append(f"{name}: {left:.0f} tokens an episode ({listed})")
-    axes.set_yticks(range(len(desks)), list(desks))
+    axes.set_yticks(range(len(found)), list(found))
     axes.invert_yaxis()
     axes.set_xlabel("tokens an episode")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -86,6 +116,12 @@ def updates_to_learn(row: Row) -> float:
     """Updates until it had learned; one more than there were if it never did."""
     at = _learned_at(row)
     return len(row["curve"]["validation_success"]) if at is None else at
+
+
+def first_episodes(row: Row) -> float:
+    """Tokens an episode in the first update, of the policy as it begins."""
+    curve = row["curve"]
+    return curve["policy_tokens"][1] / curve["episodes"][1]
 
 
 def successes_per_1000(row: Row) -> float:
@@ -137,6 +173,31 @@ def _spent(curve: Mapping[str, Sequence[float | None]], by_tokens: bool) -> list
 # When failing fast pays
 
 
+@cache
+def found(strike_extra: float) -> dict[str, float]:
+    """The best return of each way to play, by search, at a price of giving up."""
+    ways = audit(reward_of(EnvConfig(strike_extra=strike_extra))).ways
+    return {name: ways[name].value for name in WAYS}
+
+
+def giving_up_picture(extras: Sequence[float]) -> Picture:
+    """Best returns over what giving up pays."""
+    figure = Figure(figsize=(8.0, 3.8), layout="constrained")
+    axes, seen = figure.subplots(), [found(extra) for extra in extras]
+    pays = [returns["fail fast"] for returns in seen]
+    for name, (colour, style) in zip(WAYS, STYLES, strict=False):
+        values = [returns[name] for returns in seen]
+        axes.plot(pays, values, style, color=colour, linewidth=2.5)
+        axes.annotate(f" {name}", (pays[-1], values[-1]), va="center", color=colour)
+    axes.set(xlabel="reward of an episode that three strikes end", ylabel="best return")
+    axes.set_xlim(pays[0], pays[-1] + 0.5)
+    tidy(axes)
+    others = ", ".join(f"{n} {v:.2f}" for n, v in seen[-1].items() if n != "fail fast")
+    return Picture(
+        figure, f"Whatever failing fast pays, from {pays[0]:.1f} to {pays[-1]:.1f}: {others}."
+    )
+
+
 def ends(**settings: float) -> dict[str, float]:
     """Reward of an episode that succeeds, of a wrong reply, and of giving up at once."""
     ways = {"success": careful, "a wrong reply": fluent, "giving up": lambda *_: ["hm"] * 3}
@@ -153,11 +214,16 @@ def _reward(way: Habit, config: EnvConfig) -> float:
 def break_even(win: float, lose: float, stop: float) -> float:
     """The chance of success below which to stop at once pays more than to try.
 
-        p * win + (1 - p) * lose = stop
+    p * win + (1 - p) * lose = stop
     """
     return min(1.0, max(0.0, (stop - lose) / (win - lose)))
 
 
+def was_struck(episode: Trajectory) -> bool:
+    """Whether three strikes ended it."""
+    return episode.stop is StopReason.THREE_STRIKES
+
+
 def struck(episodes: Sequence[Trajectory]) -> float:
     """Share of episodes that three strikes ended."""
-    return sum(t.stop is StopReason.THREE_STRIKES for t in episodes) / len(episodes)
+    return sum(map(was_struck, episodes)) / len(episodes)

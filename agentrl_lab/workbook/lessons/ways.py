@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
 from agentrl_lab.learner.evaluation import Evaluation, evaluate
+from agentrl_lab.learner.experiments import Row
 from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.records import Split
-from agentrl_lab.workbook.conversations import converse
+from agentrl_lab.workbook.conversations import Conversation, converse
 from agentrl_lab.workbook.plots import BLUE, GREY, RED, Picture, tidy
 from agentrl_lab.workbook.review import BlindReview, Pair
 from agentrl_lab.world.env import TicketEnv
@@ -52,11 +53,32 @@ def temperature_picture(found: Mapping[str, Mapping[float, Evaluation]]) -> Pict
     return Picture(figure, f"From temperature {low} to {high}, {'; '.join(told)}.")
 
 
-def blind_review(tasks: Sequence[int], file: Path) -> BlindReview:
-    """Test tasks, each answered by a flattering policy and by one that works."""
-    played = [
+def unseen_at(row: Row, temperature: float) -> Mapping[str, float]:
+    """What a row has of its policy on unseen wordings at a temperature."""
+    return row["elsewhere"][f"unseen at {temperature}"]
+
+
+def unseen(row: Row) -> float:
+    """Greedy success on unseen wordings."""
+    return unseen_at(row, 0.0)["success"]
+
+
+def shift(metric: str, at: float, against: float) -> Callable[[Row], float]:
+    """A rate on unseen wordings at one temperature minus that at another."""
+    return lambda row: unseen_at(row, at)[metric] - unseen_at(row, against)[metric]
+
+
+def played(tasks: Sequence[int]) -> list[tuple[Conversation, Conversation]]:
+    """Test tasks as the flattering policy and the useful one answer them, greedily."""
+    both = (
         converse(load_policy(name), tasks, EnvConfig(), SamplingConfig())
         for name in (FLATTERING, USEFUL)
-    ]
-    names = [f"{FLATTERING}, {USEFUL}, test task {task}" for task in tasks]
-    return BlindReview([Pair(*parts) for parts in zip(names, *played, strict=True)], file)
+    )
+    return list(zip(*both, strict=True))
+
+
+def blind_review(tasks: Sequence[int], file: Path) -> BlindReview:
+    """Test tasks, each answered by a flattering policy and by one that works."""
+    names = (f"{FLATTERING}, {USEFUL}, test task {task}" for task in tasks)
+    pairs = zip(names, played(tasks), strict=True)
+    return BlindReview([Pair(name, *both) for name, both in pairs], file)
