@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 from agentrl_lab.config import data_dir
 from agentrl_lab.learner.experiments import read_results
 from agentrl_lab.workbook import plots
-from agentrl_lab.workbook.lessons import leaking, wasting
+from agentrl_lab.workbook.lessons import leaking, wasting, ways
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN
 from agentrl_lab.workbook.plots import Picture
 
@@ -68,11 +68,17 @@ def by_tokens(rows: list) -> Picture:
     return wasting.cost_picture(rows, [BROKEN, "strikes", "together"], by_tokens=True)
 
 
+def by_way(rows: list) -> Picture:
+    """Where five ways to learn end, in words seen and unseen."""
+    return plots.ranges(ways.seen_and_unseen(rows), "success, after training")
+
+
 DRAWN = [
     Drawn("reward_hacking", both(reward_per_episode="reward of an episode", **SUCCESS)),
     Drawn("leakage", by_view),
     Drawn("roller_coaster", both(kl_old_max="largest KL of an update", **SUCCESS)),
     Drawn("wasted_rollouts", by_tokens),
+    Drawn("ways_to_learn", by_way),
 ]
 
 

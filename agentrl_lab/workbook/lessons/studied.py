@@ -32,6 +32,7 @@ def in_words(value: float, words: Mapping[float, str]) -> str:
     return next(word for limit, word in words.items() if value < limit)
 
 
-def told(what: str, found: Difference) -> None:
+def told(what: str, found: Difference, *, places: int = 2) -> None:
     """Prints a figure with its interval."""
-    print(f"{what}: {found.mean:+.2f} (95%: {found.low:+.2f} to {found.high:+.2f})")
+    mean, low, high = (f"{x:+,.{places}f}" for x in (found.mean, found.low, found.high))
+    print(f"{what}: {mean} (95%: {low} to {high})")

@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from agentrl_lab.config import EnvConfig, SamplingConfig
 from agentrl_lab.learner.evaluation import Evaluation, evaluate
-from agentrl_lab.learner.experiments import Row
+from agentrl_lab.learner.experiments import Difference, Row, averaged
 from agentrl_lab.learner.policy import Policy, load_policy
 from agentrl_lab.learner.rollout import Collector
 from agentrl_lab.records import Split
 from agentrl_lab.workbook.conversations import Conversation, converse
+from agentrl_lab.workbook.lessons.studied import success
 from agentrl_lab.workbook.plots import BLUE, GREY, RED, Picture, tidy
 from agentrl_lab.workbook.review import BlindReview, Pair
 from agentrl_lab.world.env import TicketEnv
@@ -61,6 +62,15 @@ def unseen_at(row: Row, temperature: float) -> Mapping[str, float]:
 def unseen(row: Row) -> float:
     """Greedy success on unseen wordings."""
     return unseen_at(row, 0.0)["success"]
+
+
+def seen_and_unseen(rows: Sequence[Row]) -> dict[str, dict[str, Difference]]:
+    """Greedy success of every arm on the test tasks, and on unseen wordings."""
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    figures = {"test": success, "unseen wordings": unseen}
+    return {
+        name: {arm: averaged(rows, arm, figure) for arm in arms} for name, figure in figures.items()
+    }
 
 
 def shift(metric: str, at: float, against: float) -> Callable[[Row], float]:
