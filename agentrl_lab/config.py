@@ -230,7 +230,7 @@ class PPOConfig:
             )
 
 
-DEMONSTRATIONS = ("own", "perfect", "mixed", "happy_path")
+DEMONSTRATIONS = ("own", "perfect", "mixed", "filtered", "happy_path")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,7 +240,8 @@ class ImitationConfig:
     imitated_updates: int = 0
     """Updates at the start of a run that imitate; the others are PPO's."""
     demonstrations: str = "own"
-    """What is imitated: own (the successes among own episodes), perfect, mixed or happy_path."""
+    """What is imitated: own (the successes among own episodes), perfect, mixed, filtered (the
+    successes among mixed) or happy_path."""
     imitation_rate: float = 3e-4
     """Adam step size of the transformer in these updates."""
 

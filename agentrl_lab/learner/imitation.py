@@ -30,11 +30,14 @@ class Demonstrator:
 
     mixture: habits.Mixture
     shows: Callable[[Task], bool] = lambda task: True
+    only_successes: bool = False
+    """Whether somebody looked at the ends and threw the failures away."""
 
 
 DEMONSTRATORS: Mapping[str, Demonstrator] = {
     "perfect": Demonstrator(habits.PERFECT),
     "mixed": Demonstrator(habits.MIXED),
+    "filtered": Demonstrator(habits.MIXED, only_successes=True),
     "happy_path": Demonstrator(
         habits.PERFECT, lambda task: task.kind in (TaskKind.CLOSE_PAID, TaskKind.STATUS_ONLY)
     ),
@@ -86,6 +89,17 @@ def _shown(env: TicketEnv, demonstrator: Demonstrator, tasks: Sequence[int]) -> 
         env.reset(options={"index": index})
         if demonstrator.shows(env.task):
             yield index
+
+
+def kept(episodes: Sequence[Trajectory], demonstrations: str) -> list[Trajectory]:
+    """The episodes that are imitated: of own and of filtered ones the successes, else all.
+
+    Args:
+        episodes: of one update, all of them paid for.
+        demonstrations: "own", or the name of a demonstrator.
+    """
+    picky = demonstrations == "own" or DEMONSTRATORS[demonstrations].only_successes
+    return [episode for episode in episodes if episode.outcome.success or not picky]
 
 
 def update(

@@ -184,8 +184,7 @@ class Trainer:
                 temperature=temperature, generator=generator,
             )  # fmt: skip
         self._set_rates(config.imitation.imitation_rate)
-        shown = self._is_shown(number)
-        kept = [t for t in trajectories if shown or t.outcome.success]
+        kept = imitation.kept(trajectories, config.imitation.demonstrations)
         return imitation.update(self.policy, self.optimizer, kept, config.ppo, generator)
 
     def _validate(self) -> dict[str, float]:

@@ -19,6 +19,13 @@ GRID: Mapping[str, Sequence[float]] = {
 SHORTER = {"episodes": 320, "test_tasks": 8}
 """Ten or five updates; nothing is read from the test."""
 
+WAYS = {"episodes": 640, "max_rollbacks": 0, "validation_tasks": 32}
+"""What all ways to learn of notebook 10 have in common."""
+UNSEEN = {
+    f"unseen at {t}": {"split": "unseen", "temperature": t} for t in (0.0, 0.3, 0.7, 1.0, 1.3)
+}
+"""Where their policies are looked at besides."""
+
 
 def grid(values: Mapping[str, Sequence[float]]) -> Iterator[dict[str, float]]:
     """Every combination of values, by name."""
@@ -147,7 +154,7 @@ STUDIES = {
                 "Else inconclusive at this scale."
             ),
             arms={
-                name: {"episodes": 640, "max_rollbacks": 0, "validation_tasks": 32, **settings}
+                name: WAYS | settings
                 for name, settings in {
                     "rl": {},
                     "rejection": {"imitated_updates": 10},
@@ -157,10 +164,32 @@ STUDIES = {
                 }.items()
             },
             seeds=TEN,
-            elsewhere={
-                f"unseen at {t}": {"split": "unseen", "temperature": t}
-                for t in (0.0, 0.3, 0.7, 1.0, 1.3)
+            elsewhere=UNSEEN,
+        ),
+        Experiment(
+            name="ways_combined",
+            question="Does a filter mend mixed demonstrations, and do they help RL (A4, G2)?",
+            rule=(
+                "Beside the rows of ways_to_learn, same seeds, settings and figures. filtered: the "
+                "demonstrations of mixed without those that failed, which are paid for all the "
+                "same. then_rl: three updates of mixed, then seven of PPO. Ten seeds in pairs, 95% "
+                "t intervals. "
+                "That a filter at the end mends imitation: confirmed if the interval of test "
+                "success, filtered minus mixed, lies above 0, refuted if it excludes 0.05. "
+                "That it mends all of it: confirmed if the interval of filtered minus rl lies "
+                "above -0.05, refuted if it lies below. "
+                "G2, that demonstrations first make RL cheaper: tokens to 0.8, then_rl minus rl; "
+                "confirmed if the interval lies below 0, refuted if it excludes a saving of a "
+                "tenth of rl's mean. That this costs nothing in the end: confirmed if the interval "
+                "of test success, then_rl minus rl, lies above -0.05, refuted if it lies below. "
+                "Else inconclusive at this scale."
+            ),
+            arms={
+                "filtered": WAYS | {"imitated_updates": 10, "demonstrations": "filtered"},
+                "then_rl": WAYS | {"imitated_updates": 3, "demonstrations": "mixed"},
             },
+            seeds=TEN,
+            elsewhere=UNSEEN,
         ),
         *(pitfall.study() for pitfall in PITFALLS.values()),
         *(pitfall.calibration() for pitfall in PITFALLS.values()),

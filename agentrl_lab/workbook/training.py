@@ -120,7 +120,8 @@ class _Progress:
 def _learned_from(row: dict[str, Any]) -> str:
     """What an update was made from: own episodes or demonstrations, by PPO or by imitation."""
     if "shown_success_rate" in row:
-        return f"shown {row['shown_success_rate']:.2f}, all imitated"
+        imitated = row["imitated_episodes"]
+        return f"shown {row['shown_success_rate']:.2f}, imitated {imitated:.0f}"
     own = (
         f"sampled {row['success_rate']:.2f} at T {row['temperature']:.2f}  "
         f"invalid {row['invalid_rate']:.2f}"
