@@ -65,7 +65,7 @@ def by_view(rows: list) -> Picture:
 
 def by_tokens(rows: list) -> Picture:
     """What success costs, in tokens."""
-    return wasting.cost_picture(rows, [BROKEN, "strikes", "together"], by_tokens=True)
+    return wasting.cost_picture(rows, [BROKEN, "strikes", "together"])
 
 
 def by_way(rows: list) -> Picture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from agentrl_lab.workbook.checks import judge
@@ -43,8 +44,9 @@ def invalid_only(turns):
     return total
 
 
-def test_tokens_saved_takes_the_right_one():
-    assert judge(check_tokens_saved, right_saved).passed
+@pytest.mark.parametrize("form", [int, float, np.int64])
+def test_tokens_saved_takes_right_ones(form):
+    assert judge(check_tokens_saved, lambda turns: form(right_saved(turns))).passed
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,8 @@ def test_tokens_saved_takes_the_right_one():
         (invalid_only, "valid or not"),
         (lambda turns: sum(t for t, invalid in turns if invalid), "first three are written"),
         (lambda turns: None, "is return missing"),
-        (lambda turns: 3.0, "whole number"),
+        (lambda turns: 3.5, "whole number"),
+        (lambda turns: len(turns) - 3, "not turns"),
         (lambda turns: turns[0][0], "expected 30"),
     ],
 )
@@ -81,6 +84,8 @@ def test_break_even_takes_the_right_one():
         (lambda win, lose, stop: 1 - solved(win, lose, stop), "above which"),
         (lambda win, lose, stop: max(0.0, min(1.0, (stop - lose) / win)), "what a success pays"),
         (lambda win, lose, stop: 0.5, "they should be equal"),
+        (lambda win, lose, stop: max(0.0, (stop - lose) / (win - lose)), "stop 1.5 got 1.278"),
+        (lambda win, lose, stop: abs(stop - lose) / (win - lose), "stop -1.0 got 0.111"),
         (lambda win, lose, stop: None, "is return missing"),
         (lambda win, lose, stop: 1 / 0, "ZeroDivisionError"),
     ],

@@ -21,8 +21,18 @@ def right_keep(attempts, per_task):
     return kept
 
 
-def test_keep_takes_the_right_one():
-    assert judge(check_keep, right_keep).passed
+def failures_count(attempts, per_task):
+    tried, kept = Counter(), []
+    for attempt in attempts:
+        tried[attempt[0]] += 1
+        if attempt[1] and tried[attempt[0]] <= per_task:
+            kept.append(attempt)
+    return kept
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter])
+def test_keep_takes_right_ones(form):
+    assert judge(check_keep, lambda attempts, n: form(right_keep(attempts, n))).passed
 
 
 @pytest.mark.parametrize(
@@ -32,8 +42,11 @@ def test_keep_takes_the_right_one():
         (lambda a, n: a[:], "success decides"),
         (lambda a, n: [x for x in a if x[1] or x[2] < -0.9], "a failure was kept"),
         (lambda a, n: [x for x in a if x[1]], "crowd out"),
-        (lambda a, n: right_keep(sorted(a, key=lambda x: -x[2]), n), "in that order"),
-        (lambda a, n: right_keep(a, n)[:n], "expected numbers"),
+        (lambda a, n: right_keep(sorted(a, key=lambda x: x[0]), n), "another order"),
+        (lambda a, n: right_keep(sorted(a, key=lambda x: -x[2]), n), "(0, True, 1.03) is missing"),
+        (lambda a, n: right_keep(a, n)[:n], "the limit of each task"),
+        (lambda a, n: list(dict.fromkeys(right_keep(a, n))), "keep both"),
+        (failures_count, "count the successes alone"),
         (lambda a, n: [(9, True, 1.0)], "made up"),
         (lambda a, n: [a.pop() for _ in range(2)], "has changed"),
         (lambda a, n: None, "is return missing"),
@@ -61,7 +74,9 @@ def test_at_budget_takes_right_ones(right):
     ("answer", "said"),
     [
         (lambda t, s, b: s[-1], "exactly the budget"),
-        (lambda t, s, b: s[bisect.bisect_left(t, b) - 1], "4,000 tokens expected 0.9, got 0.7"),
+        (lambda t, s, b: s[bisect.bisect_left(t, b) - 1], "2,500 tokens expected 0.5, got 0.7"),
+        (lambda t, s, b: max(s[: bisect.bisect_right(t, b)]), "not the best one"),
+        (lambda t, s, b: by_bisect(np.cumsum(t), s, b), "sums already"),
         (lambda t, s, b: float(np.interp(b, t, s)), "not paid for"),
         (lambda t, s, b: by_bisect(t[1:], s[1:], b), "untrained policy"),
         (lambda t, s, b: s[t.index(b)], "ValueError"),

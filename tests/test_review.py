@@ -12,7 +12,7 @@ import pytest
 from agentrl_lab.records import Message
 from agentrl_lab.workbook import widgets
 from agentrl_lab.workbook.conversations import Conversation
-from agentrl_lab.workbook.review import BlindReview, Pair
+from agentrl_lab.workbook.review import Agreement, BlindReview, Pair
 from tests.tiny import trajectory
 
 
@@ -120,17 +120,23 @@ def test_a_foreign_line_after_good_ones_is_named(file):
         BlindReview(pairs(), file)
 
 
-def test_agreement_counts_what_reward_and_reader_both_decide(file):
+def test_a_reward_shares_opposes_or_knows_no_difference(file):
     some = pairs(4)
     some[2] = replace(some[2], second=conversation("as good", 1.0))  # the reward finds them equal
     review = BlindReview(some, file)
-    assert review.agreement() == (0, 0)
+    assert review.judged_by() == Agreement([], [], [])
     choices = [better(some[0]), {"left": "right", "right": "left"}[better(some[1])], "left", "same"]
     for choice in choices:
         review.choose(choice)
-    assert review.agreement() == (1, 2)
-    (found,) = review.disagreements()
-    assert (found.name, found.chosen, found.other) == ("task 1", some[1].second, some[1].first)
+    found = review.judged_by()
+    (opposed,) = found.opposed
+    assert (opposed.name, opposed.chosen) == ("task 1", some[1].second)
+    assert opposed.other == some[1].first
+    assert [[d.name for d in part] for part in (found.shared, found.alike)] == [
+        ["task 0"], ["task 2"],
+    ]  # fmt: skip
+    blind = review.judged_by(lambda conversation: 0.0)
+    assert (len(blind.shared), len(blind.opposed), len(blind.alike)) == (0, 0, 3)
     assert review.open == [] and all(button.disabled for button in review.buttons.values())
     review.choose("left")  # after the end nothing happens
     assert len(file.read_text().splitlines()) == 4

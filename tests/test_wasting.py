@@ -54,10 +54,10 @@ def test_savings_are_shares_of_what_broken_needs():
 
 
 def test_pictures_say_what_they_show():
-    said = wasting.cost_picture(ROWS, ["broken", "strikes"], by_tokens=True).sentence
+    said = wasting.cost_picture(ROWS, ["broken", "strikes"]).sentence
     assert said == (
-        "Mean over seeds at the end: broken 0.85 after 3,500; strikes 1.00 after 3,500 "
-        "tokens written."
+        "Tokens written, mean over seeds: broken never 0.8 in 1 of 2, 0.85 after 3,500; "
+        "strikes 0.8 after 1,000, 1.00 after 3,500."
     )
     some = [trajectory(range(9), [(1, 4), (5, 8)], state_right=True, conclusion_right=True)]
     said = wasting.fates_picture({"here": wasting.per_episode(some)}).sentence
@@ -86,7 +86,10 @@ def test_search_finds_what_failing_fast_pays():
     assert dear["fail fast"] < dear["change blindly"] < dear["honest"]
     assert free["change blindly"] < free["fail fast"] == pytest.approx(0.0)
     said = wasting.giving_up_picture((0.0, 1.3)).sentence
-    assert said.startswith("Whatever failing fast pays, from -1.3 to 0.0: honest 1.08")
+    assert said == (
+        "While failing fast pays from -1.3 to 0.0, honest work pays 1.08 and to change blindly "
+        "-0.24: above that, failing fast pays more."
+    )
 
 
 def test_ends_by_hand():

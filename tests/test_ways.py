@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from agentrl_lab.learner.policy import load_policy
+from agentrl_lab.records import Split
 from agentrl_lab.workbook.lessons import ways
 
 ROW = {
@@ -15,6 +17,32 @@ ROW = {
 }  # fmt: skip
 
 
+CURVE = {"policy_tokens": [None, 900, 2000], "validation_success": [0.2, 0.7, 0.5]}
+
+
+@pytest.mark.parametrize(("budget", "success"), [(0, 0.2), (899, 0.2), (900, 0.7), (9999, 0.5)])
+def test_a_budget_buys_the_last_update_that_it_pays_for(budget, success):
+    assert ways.bought(budget)({"curve": CURVE}) == success
+
+
+def knows_all(request, answer):
+    """Reads the few words of training requests that no status question has."""
+    asks = re.search("status|staus|any news|news[?]|how |where|tell me|still open", request.lower())
+    if "status" not in answer:
+        return None, "There is no ticket {id}."
+    if asks:
+        return None, f"The status of {{id}} is {answer['status']}."
+    if answer["status"] == "closed":
+        return None, "Ticket {id} was already closed."
+    return ("closed", "Ticket {id} is closed.") if answer["paid"] else (None, "{id} is unpaid.")
+
+
+def test_a_program_is_played_to_the_end():
+    assert ways.by_program(knows_all, Split.TEST, 40) == 1.0
+    assert ways.by_program(lambda *_: ("closed", "Ticket {id} is closed."), Split.TEST, 40) < 0.6
+    assert ways.by_program(lambda *_: (None, "Please wait."), Split.TEST, 40) == 0.0
+
+
 def test_figures_of_a_row():
     assert ways.unseen(ROW) == 0.9
     assert ways.shift("evasive_rate", 0.3, 0.7)(ROW) == pytest.approx(0.3)
@@ -22,16 +50,17 @@ def test_figures_of_a_row():
 
 @pytest.mark.slow
 def test_review_pairs_flattery_with_work(tmp_path):
-    review = ways.blind_review(range(6), tmp_path / "review.jsonl")
-    rewards = [
-        [side.trajectory.reward for side in (pair.first, pair.second)] for pair in review.open
-    ]
-    assert len(rewards) == 6 and sum(useful > flattering for flattering, useful in rewards) >= 3
+    review = ways.blind_review(6, tmp_path / "review.jsonl")
+    assert len(review.open) == 6
+    assert all(pair.first.messages != pair.second.messages for pair in review.open)
+    for name in ("shaped", "printed"):
+        price = ways.priced(name)
+        assert all(price(pair.second) >= price(pair.first) for pair in review.open)
+    assert any(price(pair.second) == price(pair.first) for pair in review.open)  # printed is blind
 
 
 @pytest.mark.slow
 def test_temperatures_are_told_apart(small_policy):
-    seen = ways.by_temperature(load_policy(str(small_policy)), 4, "unseen")
-    assert list(seen) == [0.3, 0.7, 1.0, 1.3]
+    seen = {t: ways.seen_at(str(small_policy), "unseen", 4, t) for t in ways.TEMPERATURES}
     said = ways.temperature_picture({"untrained": seen}).sentence
     assert said.startswith("From temperature 0.3 to 1.3, untrained: success 0.00 to 0.00")

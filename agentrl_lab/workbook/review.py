@@ -10,7 +10,7 @@ import html
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,26 @@ class Decision:
     name: str
     chosen: Conversation
     other: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The reader's decisions, by which one a reward pays more."""
+
+    shared: list[Decision]
+    """It pays the chosen one more."""
+    opposed: list[Decision]
+    """It pays the other one more."""
+    alike: list[Decision]
+    """It pays both the same."""
+
+
+Reward = Callable[[Conversation], float]
+
+
+def paid(conversation: Conversation) -> float:
+    """The reward that the episode was given."""
+    return conversation.trajectory.reward
 
 
 class BlindReview:
@@ -122,19 +142,18 @@ class BlindReview:
 
     # What came of it
 
-    def agreement(self) -> tuple[int, int]:
-        """(choices that the reward shares, choices that it could share).
+    def judged_by(self, reward: Reward = paid) -> Agreement:
+        """What a reward says of the pairs in which the reader preferred one."""
+        found = Agreement([], [], [])
+        for decision in self.decisions():
+            lead = round(reward(decision.chosen) - reward(decision.other), 9)
+            (found.alike if lead == 0 else found.shared if lead > 0 else found.opposed).append(
+                decision
+            )
+        return found
 
-        Without those of "no difference", and those of pairs that the reward finds equal.
-        """
-        decided = len(self._decided())
-        return decided - len(self.disagreements()), decided
-
-    def disagreements(self) -> list[Decision]:
-        """The pairs in which reader and reward prefer different ones."""
-        return [d for d in self._decided() if _reward(d.chosen) < _reward(d.other)]
-
-    def _decided(self) -> list[Decision]:
+    def decisions(self) -> list[Decision]:
+        """The pairs in which the reader preferred one."""
         found = []
         for pair in self._pairs:
             left, right = pair.sides
@@ -143,11 +162,7 @@ class BlindReview:
                     found.append(Decision(pair.name, left, right))
                 case "right":
                     found.append(Decision(pair.name, right, left))
-        return [d for d in found if _reward(d.chosen) != _reward(d.other)]
-
-
-def _reward(conversation: Conversation) -> float:
-    return round(conversation.trajectory.reward, 9)
+        return found
 
 
 # The file

@@ -499,7 +499,7 @@ checks.final(
             pays(edited(wrong_reply=-0.1, pleasing=1.2)).best
         )
         > 0,
-        "the run went to its end": run.result is not None,
+        "the run went to its end, or you stopped it": bool(run.rows),
         "forty recorded runs": len(ROWS) == 40,
         "the most frequent strategy is the one of the audit": not trained
         or found == audits[REWARD].best_is

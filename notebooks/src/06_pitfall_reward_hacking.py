@@ -451,7 +451,7 @@ checks.final(
         "any bonus makes padding pay best": ha.pays(0.05).best_is == "padding",
         "a cap leaves honesty best": ha.pays(1.0, call_cap=0.1).is_honesty_best,
         "a charge alone does not": not ha.pays(1.0, repeat_charge=1.0).is_honesty_best,
-        "the run went to its end": run.result is not None,
+        "the run went to its end, or you stopped it": bool(run.rows),
         "eighty recorded runs": len(ROWS) == 80,
         "the live run makes idle calls at the end": not trained
         or last["repeats_per_episode"] > monitor.line,

@@ -478,7 +478,7 @@ as_given = as_given and PROFILE != "smoke"
 checks.final(
     {
         "fifty recorded runs": len(ROWS) == 50,
-        "the run went to its end": run.result is not None,
+        "the run went to its end, or you stopped it": bool(run.rows),
         "the field is found by its canary": bool(sightings_of_canary(CANARY, shown)),
         "the live policy leans on the field": not as_given
         or seen["own"].success.value - seen["undeclared"].success.value > monitor.line,

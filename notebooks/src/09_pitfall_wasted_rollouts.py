@@ -17,11 +17,11 @@
 # learn from?**
 #
 # *You will learn* to sort every token of a rollout by what became of it; to compare runs by what
-# they cost, and not by their episodes; five ways to waste less, and what each saves; why an end
-# that costs nothing teaches to give up.
+# they cost, and not by their episodes; five ways to waste less, and what each saves; what an end
+# that costs nothing teaches.
 #
-# *Before this*: 02 (what an action is), 05 (a training run). *Runtime*: about 1 minute on 2 CPU
-# cores.
+# *Before this*: 02 (what an action is), 03 (what a reward pays), 05 (a training run). *Runtime*:
+# about 1 minute on 2 CPU cores.
 #
 # ```
 #   policy ──► tokens ──► action, or no action ──► reward ──► update
@@ -57,15 +57,15 @@ print(f"profile {PROFILE}: a live run of {EPISODES} episodes, seed {SEED}")
 # ## 1 · Symptom: the same, and not the same
 #
 # Two runs: the same start, tasks, reward and seed. The start is tiny-raw, a policy that hardly
-# knows the form of a call; more than half of what it does is no action at all. One rule of the desk
-# differs. Greedy success on the validation set:
+# knows the form of a call; most of what it does is no action at all. One rule of the desk differs.
+# Greedy success on the validation set:
 
 # %% tags=["nbval-ignore-output"]
 SUCCESS = {"validation_success": "validation success (share)"}
 TOKENS = {"policy_tokens": "tokens that the policy wrote"}
 PAIR = ("strikes", BROKEN)
 widgets.show(bug_hunt(ROWS, 0, SUCCESS, TOKENS, reveal=False, arms=PAIR))
-BILLS = {0.8: "fewer", 1.2: "about as many", 1.7: "half as many again"}
+BILLS = {0.8: "fewer", 1.2: "about as many", 1.7: "one and a half times as many"}
 BILLS[math.inf] = "about twice as many, or more"
 bill = widgets.Prediction(
     "Until success is 0.8, over ten seeds: how many tokens does B write, against A?",
@@ -85,8 +85,9 @@ widgets.show(bug_hunt(ROWS, 0, SUCCESS, TOKENS, reveal=True, arms=PAIR))
 # %% [markdown]
 # On seed 0 the two curves of success lie on one another: by episodes, nothing can be seen. B writes
 # 1.8 times as many tokens before it has learned, 11,200 against 6,100 on average (learned: greedy
-# validation success of at least 0.8 at two updates in a row). On a real system tokens are the bill:
-# time, money, and how many runs fit into a night.
+# validation success of at least 0.8 at two updates in a row). On a real system the tokens that a
+# policy writes are most of the bill; what it has to *read*, and the gradient steps, are not counted
+# here.
 #
 # The rule that differs: A's desk ends an episode after **three invalid actions in a row** (02). B's
 # lets it go on until the step limit of six turns.
@@ -131,9 +132,9 @@ print(f"of the {len(going)} others {won} succeed")
 
 # %% [markdown]
 # In ten recorded runs the first episodes of tiny-raw hold 76 tokens on average: 6 useful, 64
-# malformed. Three strikes bring them down to 42, nearly all of it from the malformed: useful ones
-# stay at 6. And tiny-base shows that waste is a matter of the start: 1 malformed token of 38. Its
-# trouble is another one, valid actions that are wrong.
+# malformed. Three strikes bring them down to 42; nine tenths of what they save are malformed, and
+# useful ones stay at 6. And tiny-base shows that waste is a matter of the start: 1 malformed token
+# of 38. Its trouble is another one, valid actions that are wrong.
 #
 # An episode without a single useful token is not worthless, since the update learns what to avoid.
 # But only 11 of 100 first episodes succeed, and only those show the way.
@@ -172,7 +173,8 @@ def tokens_saved(turns):
 
 # %% [markdown]
 # Now watch B learn, live. Later, try another `SEED`, or add a setting to the cell: `"max_invalid":
-# 3` (three strikes), `"imitated_updates": 3`, `"feedback": "silent"`.
+# 3` (three strikes), `"feedback": "silent"`, or, where the run has three updates or more,
+# `"imitated_updates": 3`.
 
 # %% tags=["nbval-ignore-output"]
 last_ones = widgets.Prediction(
@@ -182,6 +184,7 @@ last_ones
 
 # %% tags=["long", "nbval-ignore-output"]
 settings = {**WASTED_ROLLOUTS.common, **WASTED_ROLLOUTS.broken, "episodes": EPISODES}
+run = None  # a setting that is refused must not leave an older run behind
 run = LiveRun(settings | {"seed": SEED}).watch()
 
 # %% tags=["nbval-ignore-output"]
@@ -200,13 +203,13 @@ widgets.show(wasting.fates_picture(updates))
 # ## 3 · Ten seeds, and the rule that was written first
 #
 # F4 and H7 are claims of the chapter that this workbook puts to the test: F4, that ending an
-# episode after three invalid actions saves about 40% of the training; H7, that an end which costs
-# too little makes failing fast the best plan of a weak policy. The arms:
+# episode after three invalid actions saves about 40% of the training *steps*; H7, that an end which
+# costs too little makes failing fast the best plan of a weak policy. The arms:
 #
 # - **broken**: B of above, tiny-raw without an end before the step limit;
 # - **strikes**: A of above, the same with the end after three invalid actions in a row;
 # - **sampled**: broken, but the first three updates imitate the policy's own successes and use
-#   nothing else (*rejection sampling*);
+#   nothing else (*rejection sampling*), with steps of 3e-4 where PPO makes 1e-4;
 # - **together**: both;
 # - **silent** and **schema**: broken, but an invalid action is answered by nothing, or by the
 #   schema of the tool, and not by a hint;
@@ -219,45 +222,67 @@ print(study["rule"].replace(". ", ".\n"))
 
 # %% tags=["nbval-ignore-output"]
 SAVING = ["strikes", "sampled", "together", "silent", "schema"]
-saver = widgets.Prediction("Which arm saves most tokens against broken?", SAVING)
+JOINT = {0.5: "about as much as the better of the two", math.inf: "more than that"}
+JOINT = {0.5: JOINT[0.5], 1.5: "what both save one after the other"} | JOINT
+saver = widgets.Prediction(
+    "Strikes and sampled each save tokens. What do they save together?",
+    [JOINT[limit] for limit in sorted(JOINT)],
+)
 saver
 
 # %% tags=["nbval-ignore-output"]
 savings = {arm: wasting.saved(ROWS, arm) for arm in SAVING}
-print(saver.reveal(max(savings, key=lambda arm: savings[arm].mean)))
+one, other, joint = (savings[arm].mean for arm in ("strikes", "sampled", "together"))
+best, in_turn = max(one, other), 1 - (1 - one) * (1 - other)
+kept = {limit: JOINT[limit] for limit in sorted(JOINT)}
+print(saver.reveal(in_words((joint - best) / (in_turn - best), kept)))
 widgets.show(plots.ranges({"saved": savings}, "share of broken's tokens that is saved"))
 
 # %% tags=["nbval-check-output"]
 for arm, saving in savings.items():
     told(f"{arm}, tokens saved", saving)
-    if arm != "together":
-        print("  F4:", verdict(saving.low > 0.1, saving.high < 0.1), end=", ")
-        print("0.4 in the interval:", saving.low <= 0.4 <= saving.high)
+    claim = "F4" if arm == "strikes" else "saves more than 0.1"
+    print(f"  {claim}:", verdict(saving.low > 0.1, saving.high < 0.1))
+fewer = compared(ROWS, "strikes", BROKEN, wasting.updates_to_learn)
+told("updates until learned, strikes minus broken", fewer)
+for level in (0.8, 0.85, 0.9):
+    print(f"learned at {level}:", end=" ")
+    for arm in (BROKEN, "strikes", "sampled"):
+        needed = averaged(ROWS, arm, wasting.updates_to(level)).mean
+        print(f"{arm} after {needed:.1f} updates", end=", ")
+    told("strikes saves", wasting.saved(ROWS, "strikes", level))
+more = compared(ROWS, CLEAN, BROKEN, wasting.tokens_to(0.9))
+told("tokens to 0.9, clean minus broken", more, places=0)
 
 # %% tags=["nbval-ignore-output"]
 curves = widgets.explore(
-    lambda arm: wasting.cost_picture(ROWS, [BROKEN, arm], by_tokens=True),
-    arm=[*SAVING, CLEAN, "cheap"],
+    lambda arm: wasting.cost_picture(ROWS, [BROKEN, arm]),
+    arm=[*SAVING, CLEAN],
 )
 curves
 
 # %% [markdown]
-# - **strikes** saves 0.45 of the tokens (0.34 to 0.56). F4 is confirmed, and its 40% lies in the
-#   interval. Where does it come from? The first episodes are 44% shorter. The *updates* until it
-#   has learned are hardly fewer: 2.3, and 2.5 in broken. The chapter speaks of fewer training
-#   steps; here three strikes save writing, and not steps.
+# - **strikes** saves 0.45 of the tokens (0.34 to 0.56). F4 is confirmed by its rule. But the
+#   chapter speaks of 40% fewer training *steps*, and of those there are hardly fewer: 2.3 updates
+#   and 2.5 (-0.2; -0.5 to 0.1). The first episodes are 44% shorter: three strikes save writing, and
+#   not steps.
 # - **sampled** saves as much, 0.46 (0.30 to 0.63), the other way round: its episodes are as long,
-#   and it has learned after 1.3 updates.
-# - **together** saves 0.69. The two hardly get in each other's way: 0.55 of 0.54 would leave 0.30,
-#   and 0.31 is left.
+#   and it has learned after 1.3 updates. Its steps are larger as well; we have not separated the
+#   two.
+# - **together** saves 0.69 (0.51 to 0.87). The two hardly get in each other's way: one after the
+#   other they would save 0.70.
 # - **silent** saves 0.46 (0.25 to 0.67). The untrained policy is the same, and where nothing is
-#   answered it writes 24 malformed tokens an episode, not 64. It repeats itself less. Its
-#   demonstrations were full of slips that were answered by a hint and then made again, so a hint
-#   may be what it goes on from; we have not tested that. What a hint does for a model that can
-#   *read* cannot be seen here.
+#   answered it writes 24 malformed tokens an episode in place of 64, but 15 wrong ones in place of
+#   3. After a hint, 70 of 100 next actions are the same text again; after silence 14, and half are
+#   valid (256 episodes each).
 # - **schema** saves 0.23 (0.04 to 0.43): inconclusive.
-# - **clean** needs more tokens than broken, 13,100, and more updates, 5.3 (panel above). A wrong
-#   habit in the right form takes longer to lose than a missing form.
+#
+# The intervals take the mean of broken as known; with its own spread they would be a little wider.
+# And "learned" is a line that we drew at 0.8. Much hangs on it. Broken and strikes stand still for
+# some updates just above 0.8. Asked for 0.9, three strikes save 0.23 (0.12 to 0.34): still a
+# saving, and no longer 40%. What sampled and together save stays, 0.48 and 0.62. And clean, which
+# has the form and a wrong habit, is slower than broken to 0.8 in updates (5.3), and cheaper than it
+# to 0.9. A claim about speed needs its level.
 #
 # ## 4 · Diagnose: an alarm for waste
 #
@@ -274,7 +299,7 @@ silent_in
 
 # %% tags=["nbval-check-output"]
 monitor = WASTED_ROLLOUTS.alarm()
-logs = {arm: by_seed(ROWS, arm, log_of) for arm in study["arms"]}
+logs = {arm: by_seed(ROWS, arm, log_of) for arm in [CLEAN, BROKEN, *SAVING]}
 fired = {arm: sum(monitor.alarm(log) is not None for log in logs[arm]) for arm in logs}
 seen = judged(monitor, logs[CLEAN] + logs["together"], logs[BROKEN], [None] * 10)
 print(f"line at {monitor.line:.1f} malformed tokens an episode")
@@ -292,10 +317,12 @@ alarm
 
 # %% [markdown]
 # By its rule the alarm holds: all broken runs caught, none of twenty flagged. But look at the other
-# arms. It fires in nine runs of strikes and in all of sampled, which are cures. It tells a raw
-# start that stays malformed for three updates from everything else. And it cannot fire before the
-# third update, when broken, on average, has learned already. A warning that comes earlier costs one
-# cell: draw some episodes **before** the training, as in section 2, and look where the tokens go.
+# arms. It fires in nine runs of strikes and in all of sampled, which are cures. Its line is the
+# middle of a wide gap: the calibration runs of clean reach at most 2.7, those of broken at least
+# 47.7, and all the cures lie between. That together stays silent, and strikes does not, hangs on
+# where the middle fell. And it cannot fire before the third update, when broken, on average, has
+# learned already. A warning that comes earlier costs one cell: draw some episodes **before** the
+# training, as in section 2, and look where the tokens go.
 #
 # ## 5 · Cure: what a thousand tokens buy
 #
@@ -304,12 +331,17 @@ alarm
 
 # %% tags=["nbval-ignore-output"]
 ARMS = [CLEAN, BROKEN, *SAVING]
-buys = widgets.Prediction("Which arm has most successes for a thousand tokens?", ARMS)
+MANY = {1: "none", 2: "one", 4: "two or three", 9: "four or more"}
+buys = widgets.Prediction(
+    "clean starts from a better policy. How many of the six raw arms beat it?",
+    list(MANY.values()),
+)
 buys
 
 # %% tags=["nbval-ignore-output"]
 yields = {arm: averaged(ROWS, arm, wasting.successes_per_1000) for arm in ARMS}
-print(buys.reveal(max(ARMS, key=lambda arm: yields[arm].mean)))
+beat = sum(yields[arm].mean > yields[CLEAN].mean for arm in ARMS)
+print(buys.reveal(in_words(beat, MANY)))
 widgets.show(plots.ranges({"successes": yields}, "successes per 1,000 tokens"))
 
 # %% tags=["nbval-check-output"]
@@ -328,8 +360,9 @@ for arm in (*WASTED_ROLLOUTS.cures, BROKEN):
 # Most for its tokens gets **together**, 15.7, more than clean with 14.5; broken gets 8.5. By the
 # rule all three cures work: they keep nine tenths of the success of clean. But broken, printed with
 # them, does so as well. After 512 episodes all arms have arrived, between 0.95 and 0.99 on average,
-# and the rule asked only where a run arrives. **Wasted rollouts do not spoil the policy here. They
-# spoil the bill.** A better rule would have asked for the tokens.
+# and the rule asked only where a run arrives. Two of ten broken runs end below 0.8, but so does one
+# of strikes, and broken minus clean is -0.03 (-0.10 to 0.04). **We see no harm to the policy. What
+# differs clearly is the bill**, and a better rule would have asked for it.
 #
 # ## 6 · When failing fast pays
 #
@@ -337,8 +370,9 @@ for arm in (*WASTED_ROLLOUTS.cures, BROKEN):
 # most 1.08, a wrong reply -0.8, and giving up by three strikes -1.3. Suppose that somebody finds
 # this too harsh, and makes the end milder. From which price on is it wiser to give up than to try?
 #
-# For a policy that looks, acts and answers (*honest*) never, or hardly ever. A weak one is another
-# matter: whether to try depends on how often it succeeds when it tries, `p`.
+# For a policy that looks, acts and answers (*honest*) never, as long as giving up pays less than
+# 1.08. A weak one is another matter: whether to try depends on how often it succeeds when it tries,
+# `p`.
 #
 # **Exercise 9.2 · the chance at which it is worth trying** (about 10 min). Trying brings `win` with
 # chance `p` and `lose` otherwise; giving up brings `stop`. `chance(win, lose, stop)` is the `p` at
@@ -371,17 +405,17 @@ widgets.show(wasting.giving_up_picture((0.0, 0.5, 1.0, 1.3, 2.0)))
 for name, extra in (("strikes", 0.0), ("cheap", 1.3)):
     prices = wasting.ends(strike_extra=extra)
     p = wasting.break_even(*prices.values())
-    print(f"{name}: giving up pays {prices['giving up'] + 1e-9:.1f}", end=", ")
+    print(f"{name}: giving up pays {prices['giving up']:.1f}", end=", ")
     print(
         f"more than to try where p is below {p:.2f}" if p else "never more than to try"
     )
 
 # %% [markdown]
 # The picture shows what the search of notebook 03 finds, which plays every sequence of actions: the
-# best return of who works as one should (*honest*), of who closes without a look and then answers
-# (*change blindly*), and of who gives up (*fail fast*). Where the end costs nothing, at 0, failing
-# fast pays more than to act blindly, and less than honest work. tiny-raw is far from honest work:
-# in its first update it succeeds in 0.11 of its episodes.
+# best return of a policy that works as it should (*honest*), of one that closes without a look and
+# then answers (*change blindly*), and of one that gives up (*fail fast*). Where the end costs
+# nothing, at 0, failing fast pays more than to act blindly, and less than honest work. tiny-raw is
+# far from honest work: about one in ten of its first episodes succeeds.
 #
 # **cheap** is *strikes* with an end that costs nothing, on the same ten seeds. H7 says that it
 # should learn to give up.
@@ -399,8 +433,9 @@ lower = compared(ROWS, "cheap", "strikes", success)
 told("invalid share of actions, second half, cheap minus strikes", late)
 print("  H7:", verdict(late.low > 0, late.high < 0.05))
 told("test success, cheap minus strikes", lower)
-longer = compared(ROWS, "cheap", "strikes", wasting.updates_to_learn)
-told("updates until learned, cheap minus strikes", longer)
+for level in (0.8, 0.9):
+    longer = compared(ROWS, "cheap", "strikes", wasting.updates_to(level))
+    told(f"updates to {level}, cheap minus strikes", longer)
 both = (late.p < 0.05 and late.mean > 0, lower.p < 0.05 and lower.mean < 0)
 
 # %% tags=["nbval-ignore-output"]
@@ -412,27 +447,32 @@ widgets.show(plots.arms(ROWS, INVALID | SUCCESS, ["strikes", "cheap"]))
 
 # %% [markdown]
 # By the rule **H7 is confirmed**: over the second half of the training 0.29 of the actions of cheap
-# are invalid, of strikes 0.15 (0.14 more; 0.07 to 0.21). In the curves some runs of cheap first get
-# *worse*: three of ten fall below the success they began with, none of strikes does. That is
-# learning to give up. And still it is a detour, and not a trap: cheap ends where strikes ends, at
-# 0.98 and 0.97 of the test tasks, perhaps a little later (0.6 updates more; -0.2 to 1.4).
+# are invalid, of strikes 0.15 (0.14 more; 0.07 to 0.21). The rule cannot tell giving up from
+# unlearning more slowly; in the curves, three of ten runs of cheap first get *worse* than they
+# began, and none of strikes does. That fits giving up.
 #
-# Why does it come back, if giving up pays more wherever `p` is below 0.43? Because `p` is the
-# chance of who *tries*. Section 2 prints how many episodes get as far as a reply, and how many of
-# those succeed: 13 of 35 for seed 0. Of 1,024 episodes with seeds 0 to 3 there were 104 of 219, or
-# 0.47 (0.41 to 0.54). So at the start trying pays about as much as giving up, and success grows
-# with each update. That may be why it comes back; a start that tries and fails more often we have
-# not tried.
+# And then the picture turns. From 256 to 384 episodes cheap lies about 0.1 *above* strikes (0.05 to
+# 0.15). To 0.8 it needs about as many updates, to 0.9 fewer, 4.0 in place of 6.9. Both end alike,
+# at 0.98 and 0.97 of the test tasks. We looked at this after the runs, and do not know why: the end
+# that costs nothing did harm at first, and none in the end.
+#
+# Why did nobody give up for good, if giving up pays more wherever `p` is below 0.43? Because `p` is
+# the chance of who *tries*. Section 2 prints how many episodes get as far as a reply, and how many
+# of those succeed. Of 1,024 first episodes with seeds 0 to 3 there were 104 of 219, or 0.47 (0.41
+# to 0.54); on average these 219 earned 0.07. So at the start trying pays about as much as giving
+# up, and success grows with each update. A start that tries and fails more often we have not tried,
+# nor a price between -1.3 and 0.
 #
 # ## What to take along
 #
-# - Count tokens, not episodes: two runs with the same curve can differ twofold in their bill.
+# - Count tokens, not episodes: two runs with the same curve can differ almost twofold in their
+#   bill.
 # - Three strikes and a few updates on the policy's own successes save alike, by other ways, and
 #   together most of all.
-# - Waste is a matter of the start. First look where the tokens go; where hardly any are malformed
-#   there is nothing to save.
-# - An end that costs nothing is paid for later. Ask the search what giving up pays, before the
-#   training does.
+# - Waste is a matter of the start. First look where the tokens go; where hardly any are malformed,
+#   none of these means can save much.
+# - A claim about speed needs its level, and one about savings needs what was counted.
+# - Ask the search what giving up pays, before the training does.
 #
 # **The number to watch**: malformed tokens an episode. **Next**: 10, when to do all this, and when
 # not.
@@ -442,16 +482,16 @@ record(
     raw_useful_share=share / 100,
     raw_struck=struck,
     live_success=run.rows[-1]["validation_success"] if run.rows else 0.0,
-    live_tokens=run.rows[-1]["policy_tokens"] if run.rows else 0,
+    live_tokens=run.rows[-1].get("policy_tokens", 0) if run.rows else 0,
 )
 checks.final(
     {
         "eighty recorded runs": len(ROWS) == 80,
-        "the run went to its end": run.result is not None,
+        "the run went to its end, or you stopped it": bool(run.rows),
         "three strikes save tokens": sum(fates["tiny-raw, three strikes"].values())
         < sum(raw_fates.values()),
         "tiny-base is hardly ever malformed": fates["tiny-base, no end"]["malformed"]
-        < raw_fates["malformed"],
+        < 0.2 * raw_fates["malformed"],
     },
     panels=[curves, alarm],
 )

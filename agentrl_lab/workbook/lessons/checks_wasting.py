@@ -15,8 +15,10 @@ Turn = tuple[int, bool]
 """(tokens, whether the action was invalid)."""
 
 CASES: list[tuple[str, list[Turn], int, str]] = [
-    ("six invalid ones", [(10, True)] * 6, 30, "the first three are written all the same"),
-    ("no slip", [(12, False), (15, False)], 0, "nothing is saved where nothing is stopped"),
+    ("six invalid ones", [(10, True)] * 6, 30,
+     "the first three are written all the same; count tokens, not turns"),
+    ("no slip", [(12, False), (15, False)], 0,
+     "nothing is saved where nothing is stopped; count what is not written"),
     ("three, but not in a row", [(9, True), (9, True), (9, False), (9, True), (9, False)], 0,
      "a valid action starts the count anew"),
     ("a late start", [(10, False), (8, True), (8, True), (8, True), (20, False), (5, True)], 25,
@@ -32,14 +34,15 @@ def check_tokens_saved(tokens_saved: Callable[[list[Turn]], int]) -> Verdict:
     """Exercise 9.1: tokens_saved(turns) -> tokens after the third invalid action in a row."""
     for name, turns, wanted, overlooked in CASES:
         got = tokens_saved(list(turns))
-        if isinstance(got, bool) or not isinstance(got, int):
+        if isinstance(got, bool) or not isinstance(got, Real) or got != got // 1:
             raise Wrong(f"{name}: expected a whole number, got {short(got)}: is return missing?")
         if got != wanted:
             raise Wrong(f"{name}: expected {wanted}, got {got}: {overlooked}")
     return Verdict(True, f"right in all {len(CASES)} cases")
 
 
-PRICES = [(1.0, -0.8, -1.0), (1.08, -0.8, 0.0), (1.0, -0.8, -0.5), (1.0, -1.0, 1.0)]
+PRICES = [(1.0, -0.8, -1.0), (1.08, -0.8, 0.0), (1.0, -0.8, -0.5), (1.0, -0.9, 1.0),
+          (1.0, -0.8, 1.5)]  # fmt: skip
 MISTAKES: dict[str, Callable[[float, float, float], float]] = {
     "who fails is not paid 0 but `lose`": lambda win, lose, stop: stop / win,
     "that is the chance above which stopping pays": lambda win, lose, stop: (
@@ -66,11 +69,13 @@ def check_break_even(chance: Callable[[float, float, float], float]) -> Verdict:
         if any(_equal(got, [bound(wrong(*prices)) for prices in PRICES])
                for bound in (float, lambda p: min(1.0, max(0.0, p)))):  # fmt: skip
             raise Wrong(mistake)
-    (win, lose, stop), p = PRICES[1], got[1]
-    raise Wrong(
-        f"for {PRICES[1]} got {p:.3f}: trying then pays {p * win + (1 - p) * lose:.2f}, stopping "
-        f"{stop:.2f}; they should be equal"
-    )
+    for (win, lose, stop), p in zip(PRICES, got, strict=True):
+        if not _equal([p], [break_even(win, lose, stop)]):
+            trying = p * win + (1 - p) * lose
+            raise Wrong(
+                f"for win {win}, lose {lose}, stop {stop} got {p:.3f}: trying pays {trying:.2f} "
+                f"then, and stopping {stop:.2f}; they should be equal, or p at an end, 0 or 1"
+            )
 
 
 def _equal(a: list[float], b: list[float]) -> bool:

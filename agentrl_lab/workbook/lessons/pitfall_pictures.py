@@ -12,7 +12,8 @@ from agentrl_lab.learner.monitors import Monitor, Rows
 from agentrl_lab.workbook.pitfalls import BROKEN, CLEAN, fall_of, log_of
 from agentrl_lab.workbook.plots import BLUE, GREY, ORANGE, RED, Picture, tidy
 
-LOOKS = ((BLUE, "-"), (ORANGE, "--"))
+LOOKS = ((BLUE, "-", "bottom"), (ORANGE, "--", "top"))
+"""Colour, line, and where the name stands at its end: two that end alike can both be read."""
 
 
 def logs_of(rows: Sequence[Row], seed: int, arms: Sequence[str]) -> dict[str, Rows]:
@@ -45,16 +46,18 @@ def bug_hunt(
             continue
         for (name, log), look in zip(logs.items(), LOOKS, strict=True):
             end = _curve(axes, log, metric, name, *look)
-            told.append(f"{label} of {name} ends at {end:.2f}")
+            told.append(f"{label} of {name} ends at {end:,.{2 if abs(end) < 100 else 0}f}")
         axes.set(xlabel="episodes", title=label)
     return Picture(figure, "; ".join(told) + ".")
 
 
-def _curve(axes: Any, log: Rows, metric: str, name: str, colour: str, style: str) -> float:
+def _curve(
+    axes: Any, log: Rows, metric: str, name: str, colour: str, style: str, side: str
+) -> float:
     """Draws a metric with its name at the end; where it ends."""
     points = [(row["episodes"], row[metric]) for row in log if row[metric] is not None]
     axes.plot(*zip(*points, strict=True), style, color=colour, linewidth=2)
-    axes.annotate(f" {name}", points[-1], color=colour, fontweight="bold")
+    axes.annotate(f" {name}", points[-1], color=colour, fontweight="bold", va=side)
     tidy(axes)
     return points[-1][1]
 

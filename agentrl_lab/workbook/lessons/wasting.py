@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -100,22 +100,41 @@ def fates_picture(found: Mapping[str, Mapping[str, float]]) -> Picture:
 # Recorded runs
 
 
-def _learned_at(row: Row) -> int | None:
-    """Place of the first of two updates in a row with enough validation success."""
-    episodes, at = row["curve"]["episodes"], episodes_to(row, ENOUGH)
+OfRow = Callable[[Row], float]
+
+
+def _reached(row: Row, level: float) -> int | None:
+    """Place of the first of two updates in a row with so much validation success."""
+    episodes, at = row["curve"]["episodes"], episodes_to(row, level)
     return episodes.index(at) if at in episodes else None
 
 
-def tokens_to_learn(row: Row) -> float:
-    """Tokens that the policy wrote until it had learned; all and an update more if it never did."""
-    at, tokens = _learned_at(row), [written or 0 for written in row["curve"]["policy_tokens"]]
-    return 2 * tokens[-1] - tokens[-2] if at is None else tokens[at]
+def tokens_to(level: float) -> OfRow:
+    """Tokens written until a level was reached; all and an update more if it never was."""
+
+    def tokens(row: Row) -> float:
+        at, spent = _reached(row, level), _spent(row["curve"])
+        return 2 * spent[-1] - spent[-2] if at is None else spent[at]
+
+    return tokens
 
 
-def updates_to_learn(row: Row) -> float:
-    """Updates until it had learned; one more than there were if it never did."""
-    at = _learned_at(row)
-    return len(row["curve"]["validation_success"]) if at is None else at
+def updates_to(level: float) -> OfRow:
+    """Updates until a level was reached; one more than there were if it never was."""
+
+    def updates(row: Row) -> float:
+        at = _reached(row, level)
+        return len(row["curve"]["validation_success"]) if at is None else at
+
+    return updates
+
+
+tokens_to_learn, updates_to_learn = tokens_to(ENOUGH), updates_to(ENOUGH)
+
+
+def never_learned(rows: Sequence[Row], arm: str) -> int:
+    """Runs of an arm that never reach the level that counts as learned."""
+    return sum(_reached(row, ENOUGH) is None for row in rows if row["arm"] == arm)
 
 
 def first_episodes(row: Row) -> float:
@@ -139,35 +158,38 @@ def invalid_late(row: Row) -> float:
     return float(np.average(shares[half:], weights=turns[half:]))
 
 
-def saved(rows: Sequence[Row], arm: str) -> Difference:
+def saved(rows: Sequence[Row], arm: str, level: float = ENOUGH) -> Difference:
     """Tokens to learn that an arm saves, in pairs of seeds, over the mean of broken.
 
     The mean is taken as known: its own spread is not in the interval.
     """
-    mean = averaged(rows, BROKEN, tokens_to_learn).mean
-    spent = (by_seed(rows, name, lambda row: tokens_to_learn(row) / mean) for name in (BROKEN, arm))
+    tokens, mean = tokens_to(level), averaged(rows, BROKEN, tokens_to(level)).mean
+    spent = (by_seed(rows, name, lambda row: tokens(row) / mean) for name in (BROKEN, arm))
     return paired(*spent)
 
 
-def cost_picture(rows: Sequence[Row], arms: Sequence[str], *, by_tokens: bool) -> Picture:
-    """Mean validation success over episodes, or over the tokens that the policy had written."""
+def cost_picture(rows: Sequence[Row], arms: Sequence[str]) -> Picture:
+    """Mean validation success over the tokens that had been written."""
     figure, told = Figure(figsize=(8.0, 4.2), layout="constrained"), []
     axes = figure.subplots()
     for arm, (colour, style) in zip(arms, STYLES, strict=False):
         curves = by_seed(rows, arm, lambda row: row["curve"])
-        x = np.mean([_spent(curve, by_tokens) for curve in curves], axis=0)
+        x = np.mean([_spent(curve) for curve in curves], axis=0)
         y = np.mean([curve["validation_success"] for curve in curves], axis=0)
         axes.plot(x, y, style, color=colour, label=arm, linewidth=2.5)
-        told.append(f"{arm} {y[-1]:.2f} after {x[-1]:,.0f}")
-    unit = "tokens written" if by_tokens else "episodes"
-    axes.set(xlabel=unit, ylabel="validation success (share)", ylim=(0, 1.05))
+        missed, needs = never_learned(rows, arm), averaged(rows, arm, tokens_to_learn).mean
+        learned = f"{ENOUGH} after {needs:,.0f}"
+        if missed:
+            learned = f"never {ENOUGH} in {missed} of {len(curves)}"
+        told.append(f"{arm} {learned}, {y[-1]:.2f} after {x[-1]:,.0f}")
+    axes.set(xlabel="tokens written", ylabel="validation success (share)", ylim=(0, 1.05))
     axes.legend(frameon=False, handlelength=4)
     tidy(axes)
-    return Picture(figure, f"Mean over seeds at the end: {'; '.join(told)} {unit}.")
+    return Picture(figure, f"Tokens written, mean over seeds: {'; '.join(told)}.")
 
 
-def _spent(curve: Mapping[str, Sequence[float | None]], by_tokens: bool) -> list[float]:
-    return [value or 0 for value in curve["policy_tokens" if by_tokens else "episodes"]]
+def _spent(curve: Mapping[str, Sequence[float | None]]) -> list[float]:
+    return [tokens or 0 for tokens in curve["policy_tokens"]]
 
 
 # When failing fast pays
@@ -191,17 +213,20 @@ def giving_up_picture(extras: Sequence[float]) -> Picture:
         axes.annotate(f" {name}", (pays[-1], values[-1]), va="center", color=colour)
     axes.set(xlabel="reward of an episode that three strikes end", ylabel="best return")
     axes.set_xlim(pays[0], pays[-1] + 0.5)
+    axes.set_xticks(pays, [f"{price:.1f}" for price in pays])
     tidy(axes)
-    others = ", ".join(f"{n} {v:.2f}" for n, v in seen[-1].items() if n != "fail fast")
+    blind, honest = seen[-1]["change blindly"], seen[-1]["honest"]
     return Picture(
-        figure, f"Whatever failing fast pays, from {pays[0]:.1f} to {pays[-1]:.1f}: {others}."
+        figure,
+        f"While failing fast pays from {pays[0]:.1f} to {pays[-1]:.1f}, honest work pays "
+        f"{honest:.2f} and to change blindly {blind:.2f}: above that, failing fast pays more.",
     )
 
 
 def ends(**settings: float) -> dict[str, float]:
     """Reward of an episode that succeeds, of a wrong reply, and of giving up at once."""
     ways = {"success": careful, "a wrong reply": fluent, "giving up": lambda *_: ["hm"] * 3}
-    return {name: _reward(way, EnvConfig(**settings)) for name, way in ways.items()}
+    return {name: round(_reward(way, EnvConfig(**settings)), 9) for name, way in ways.items()}
 
 
 def _reward(way: Habit, config: EnvConfig) -> float:
