@@ -57,7 +57,7 @@ def main() -> NoReturn:
 
 def _run_error_code(error: RuntimeError) -> int:
     """2: a folder that cannot be used, 3: a run that broke; anything else is our own fault."""
-    codes = {"RunDirError": 2, "CheckpointCorrupt": 3, "NonFiniteUpdate": 3}
+    codes = {"RunDirError": 2, "CheckpointCorrupt": 3, "NonFiniteUpdate": 3, "WorkerLost": 3}
     code = codes.get(type(error).__name__)
     if code is None:
         raise error

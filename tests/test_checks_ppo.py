@@ -195,6 +195,12 @@ WRONG = [
     (checks_ppo.check_gae, decays_by_lambda, "gamma is missing in the decay"),
     (checks_ppo.check_gae, fills_tools, "on tool tokens the advantage must be 0"),
     (checks_ppo.check_gae, lambda *a, **k: None, "one number per token"),
+    (checks_ppo.check_gae, lambda *a, **k: 0.5, "one number per token"),
+    (checks_ppo.check_gae, lambda *a, **k: ["x"] * len(a[0]), "finite number, got 'x'"),
+    (checks_ppo.check_gae, lambda *a, **k: right_gae(*a, gamma=0.9, gae_lambda=k["gae_lambda"]),
+     "use the arguments"),
+    (checks_ppo.check_gae, lambda *a, **k: right_gae(*a, gamma=k["gamma"], gae_lambda=0.5),
+     "use the arguments"),
     (checks_ppo.check_gae, lambda *a, **k: [1.0] * len(a[0]), "expected"),
     (checks_ppo.check_clipped_loss, loss(sign=1.0), "wrong sign"),
     (checks_ppo.check_clipped_loss, loss(pick=lambda a, b: a), "the clip is missing"),
@@ -221,6 +227,7 @@ WRONG = [
     (checks_ppo.check_update, changed(*ROWS), "whitening per row"),
     (checks_ppo.check_update, changed(*NOT_PER_TURN), "discount per token"),
     (checks_ppo.check_update, changed(*NO_RETURN), "return {"),
+    (checks_ppo.check_update, lambda *a, **k: {"kl": 0.0, "loss": 0.0}, "return {"),
 ]  # fmt: skip
 
 

@@ -38,6 +38,7 @@ RIGHT = {
     check_lying_pays: [
         answer(wrong_reply=-0.1, pleasing=1.2),
         answer(pleasing=2.0),
+        answer(pleasing=np.int64(2)),
         answer(pleasing=1.9, wrong_reply=0.0, per_call=0.1),
     ],
     check_tenfold_kept: [
@@ -64,7 +65,7 @@ WRONG = [
     *((check_shaping, wrong, mistake) for mistake, wrong in MISTAKES.items()),
     (check_shaping, no_return, "is return missing?"),
     (check_shaping, lambda before, after, over, gamma: 1.0, "before 0.0, after 0.3"),
-    (check_shaping, lambda before, after, over, gamma: float("nan"), "must get a finite number"),
+    (check_shaping, lambda before, after, over, gamma: float("nan"), "a finite number, got nan"),
 ]
 
 

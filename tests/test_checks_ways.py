@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl_lab.workbook.checks import judge
-from agentrl_lab.workbook.lessons.checks_ways import check_at_budget, check_keep
+from agentrl_lab.workbook.lessons.checks_ways import CURVE, check_at_budget, check_keep
 
 
 def right_keep(attempts, per_task):
@@ -49,6 +49,12 @@ def test_keep_takes_right_ones(form):
         (failures_count, "count the successes alone"),
         (lambda a, n: [(9, True, 1.0)], "made up"),
         (lambda a, n: [a.pop() for _ in range(2)], "has changed"),
+        (lambda a, n: [x for x in right_keep(a, n) if x[2] > 0], "whatever it was paid"),
+        (lambda a, n: [x for x in right_keep(a, n) if x[2]], "whatever it was paid"),
+        (lambda a, n: right_keep(a, n or 1), "none a task are none"),
+        (lambda a, n: right_keep(a, n) or [a[0]], "IndexError"),
+        (lambda a, n: right_keep(a, n) or None, "is return missing"),
+        (lambda a, n: 3, "expected a list of attempts, got 3"),
         (lambda a, n: None, "is return missing"),
     ],
 )
@@ -65,7 +71,11 @@ def by_max(tokens, success, budget):
     return max((t, s) for t, s in zip(tokens, success, strict=True) if t <= budget)[1]
 
 
-@pytest.mark.parametrize("right", [by_bisect, by_max])
+def as_float32(tokens, success, budget):
+    return np.float32(by_bisect(tokens, success, budget))
+
+
+@pytest.mark.parametrize("right", [by_bisect, by_max, as_float32])
 def test_at_budget_takes_right_ones(right):
     assert judge(check_at_budget, right).passed
 
@@ -74,15 +84,23 @@ def test_at_budget_takes_right_ones(right):
     ("answer", "said"),
     [
         (lambda t, s, b: s[-1], "exactly the budget"),
-        (lambda t, s, b: s[bisect.bisect_left(t, b) - 1], "2,500 tokens expected 0.5, got 0.7"),
+        (lambda t, s, b: s[bisect.bisect_left(t, b) - 1], "expected 0.5, got 0.7"),
         (lambda t, s, b: max(s[: bisect.bisect_right(t, b)]), "not the best one"),
         (lambda t, s, b: by_bisect(np.cumsum(t), s, b), "sums already"),
         (lambda t, s, b: float(np.interp(b, t, s)), "not paid for"),
         (lambda t, s, b: by_bisect(t[1:], s[1:], b), "untrained policy"),
         (lambda t, s, b: s[t.index(b)], "ValueError"),
+        (lambda *_: float("nan"), "a finite number, got nan"),
+        (lambda *_: float("inf"), "a finite number, got inf"),
+        (lambda t, s, b: by_bisect(CURVE[0], CURVE[1], b), "runs differ"),
+        (lambda t, s, b: by_bisect(CURVE[0], s, b) if s[3:] else by_bisect(t, CURVE[1], b),
+         "runs differ"),
+        (lambda t, s, b: by_bisect(t, s, b) or s[0], "0.0 is a success rate"),
+        (lambda t, s, b: by_bisect(t, s, b or 5000), "costs nothing"),
+        (lambda t, s, b: by_bisect(t, s, b) if s[1:] else 0.0, "all there is"),
         (lambda t, s, b: None, "is return missing"),
     ],
-)
+)  # fmt: skip
 def test_at_budget_names_the_mistake(answer, said):
     verdict = judge(check_at_budget, answer)
     assert verdict.passed is False and said in verdict.text

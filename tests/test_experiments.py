@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,18 +18,17 @@ import pytest
 from scipy import stats
 
 from agentrl_lab.config import EnvConfig, TrainConfig
-from agentrl_lab.learner import experiments
+from agentrl_lab.learner import cells, experiments
+from agentrl_lab.learner.cells import cell_key, row_of, run_cell
 from agentrl_lab.learner.experiments import (
     Experiment,
+    WorkerLost,
     averaged,
     by_seed,
-    cell_key,
     compared,
     episodes_to,
     paired,
     read_results,
-    row_of,
-    run_cell,
     run_experiment,
     write_results,
 )
@@ -55,9 +56,9 @@ def test_wrong_settings_elsewhere_are_refused_before_any_training(small):
 
 
 def test_another_split_is_an_elsewhere_too(small):
-    there = experiments._there(EnvConfig(), {"split": "unseen", "temperature": 1, "max_turns": 4})
+    there = cells.there(EnvConfig(), {"split": "unseen", "temperature": 1, "max_turns": 4})
     assert there == ("unseen", 1, EnvConfig(max_turns=4))
-    assert experiments._there(EnvConfig(), {}) == ("test", 0.0, EnvConfig())
+    assert cells.there(EnvConfig(), {}) == ("test", 0.0, EnvConfig())
     with pytest.raises(ValueError, match="temperature must be above 0"):
         dataclasses.replace(small, elsewhere={"x": {"temperature": -1}})
     with pytest.raises(ValueError, match="did you mean 'unseen'"):
@@ -100,7 +101,7 @@ def test_cells_stand_seed_by_seed_and_differ_in_arm_and_seed_only(small):
 def test_key_changes_with_settings_code_and_data(monkeypatch, tmp_path):
     key = cell_key(TrainConfig())
     assert key == cell_key(TrainConfig()) != cell_key(TrainConfig(seed=1))
-    monkeypatch.setattr(experiments, "code_and_data", lambda: "other code")
+    monkeypatch.setattr(cells, "code_and_data", lambda: "other code")
     assert cell_key(TrainConfig()) != key
 
 
@@ -113,9 +114,9 @@ def test_finished_policy_is_looked_at_elsewhere_once(small, tmp_path, monkeypatc
         kept = {"success", "fabrication", "invalid_rate", "evasive_rate"}  # no field to follow
         assert row["elsewhere"]["long"].keys() == kept
     looked: list[dict] = []
-    look = experiments._look_elsewhere
+    look = cells._look_elsewhere
     monkeypatch.setattr(
-        experiments, "_look_elsewhere", lambda *given: (looked.append(given[2]), look(*given))
+        cells, "_look_elsewhere", lambda *given: (looked.append(given[2]), look(*given))
     )
     assert run_experiment(one, tmp_path) == rows and looked == []
     more = dataclasses.replace(one, elsewhere={**one.elsewhere, "short": {"max_turns": 1}})
@@ -192,17 +193,65 @@ def test_a_cell_in_use_is_refused_with_its_seed(small, tmp_path):
         run_cell(tmp_path / "cell", config)
 
 
+@pytest.mark.slow
+def test_a_killed_worker_ends_it_in_one_line_and_leaves_nobody_behind(small, tmp_path):
+    def kill():
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    threading.Timer(1.0, kill).start()
+    with pytest.raises(WorkerLost, match="run the same command again"):
+        run_experiment(small, tmp_path, workers=2)
+    for left in multiprocessing.active_children():
+        left.join(5)
+    assert not multiprocessing.active_children()
+
+
 # Results
 
 
 def test_results_come_back_as_written(small, tmp_path, monkeypatch):
-    rows = [{"arm": "plain", "seed": 0, "test_success": 0.5, "curve": {"episodes": [0, 4]}}]
+    rows = [recorded(arm, seed) for seed in small.seeds for arm in small.arms]
     write_results(small, rows, tmp_path / "results")
     monkeypatch.setattr(experiments, "data_dir", lambda: tmp_path)
     found = read_results("small")
     assert found["rows"] == rows and found["rule"] == "none" and found["seeds"] == [0, 1]
-    with pytest.raises(FileNotFoundError, match="agentrl-lab experiment other"):
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["small.json"]
+    with pytest.raises(ValueError, match="agentrl-lab experiment other"):
         read_results("other")
+
+
+def recorded(arm, seed):
+    return {"arm": arm, "seed": seed, "test_success": 0.5, "curve": {"episodes": [0, 4]}}
+
+
+DAMAGES = {
+    "empty": lambda text: "",
+    "cut": lambda text: text[: len(text) // 2],
+    "a list": lambda text: "[]",
+    "binary": lambda text: "\udcff\x00",
+    "no rows": lambda text: text.replace('"rows"', '"row"'),
+    "no curve": lambda text: text.replace('"curve"', '"curves"'),
+    "another study": lambda text: text.replace('"name":"small"', '"name":"large"'),
+    "a seed is missing": lambda text: text.replace('"seed":1', '"seed":2'),
+    "an arm is missing": lambda text: text.replace('"arm":"plain"', '"arm":"other"'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_results_are_refused_in_one_line(damage, small, tmp_path, monkeypatch):
+    rows = [recorded(arm, seed) for seed in small.seeds for arm in small.arms]
+    path = write_results(small, rows, tmp_path / "results")
+    damaged = damage(path.read_text(encoding="utf-8"))
+    path.write_text(damaged, encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr(experiments, "data_dir", lambda: tmp_path)
+    with pytest.raises(ValueError, match=r"small\.json (is damaged|holds .*): get it back by `git"):
+        read_results("small")
+
+
+def test_arms_with_other_seeds_are_no_pairs():
+    rows = [recorded("a", 0), recorded("a", 1), recorded("b", 1), recorded("b", 2)]
+    with pytest.raises(ValueError, match="no pairs"):
+        compared(rows, "a", "b", lambda row: row["test_success"])
 
 
 # Pairs
@@ -242,17 +291,17 @@ def test_episodes_to_wants_two_updates_in_a_row():
 
 def test_code_and_data_covers_every_module_a_run_uses(monkeypatch):
     """A change of one byte in any of them gives another key."""
-    first = experiments.code_and_data.__wrapped__()
+    first = cells.code_and_data.__wrapped__()
     real = Path.read_bytes
-    package = Path(experiments.__file__).parent
+    package = Path(cells.__file__).parent
     for name in ("ppo.py", "generation.py", "../world/judge.py", "../config.py"):
         changed = (package / name).resolve()
         monkeypatch.setattr(
             Path, "read_bytes", lambda self, c=changed: real(self) + b"#" * (self.resolve() == c)
         )
-        assert experiments.code_and_data.__wrapped__() != first, name
+        assert cells.code_and_data.__wrapped__() != first, name
     monkeypatch.setattr(Path, "read_bytes", real)
-    assert experiments.code_and_data.__wrapped__() == first
+    assert cells.code_and_data.__wrapped__() == first
 
 
 # Arms of recorded rows

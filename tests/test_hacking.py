@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from agentrl_lab.workbook.checks import judge
@@ -104,6 +106,8 @@ def test_growth_picture_says_where_proxy_and_truth_end():
         (lambda turns: turns - 3, "should be equal"),
         (lambda turns: None, "finite number"),
         (lambda turns: float("nan"), "finite number"),
+        (lambda turns: Fraction(7, turns), "with 6 turns got 1.167"),
+        (lambda turns: 10**400, "finite number, got 1000"),
         (lambda turns: 1 / 0, "ZeroDivisionError"),
     ],
 )
@@ -112,7 +116,15 @@ def test_threshold_names_the_mistake(answer, said):
     assert verdict.passed is False and said in verdict.text
 
 
-@pytest.mark.parametrize("right", [lambda turns: 2 / (turns - 3), lambda t: -2.0 / (3 - t)])
+@pytest.mark.parametrize(
+    "right",
+    [
+        lambda turns: 2 / (turns - 3),
+        lambda t: -2.0 / (3 - t),
+        lambda t: Fraction(2, t - 3),
+        lambda t: np.float32(2) / np.float32(t - 3),
+    ],
+)
 def test_threshold_takes_right_ones(right):
     assert judge(check_threshold, right).passed
 
@@ -134,7 +146,29 @@ def by_list(calls):
     )
 
 
-@pytest.mark.parametrize("right", [seen_as_text, by_list])
+def forgets_at(episode, is_end):
+    """Wrong: begins anew where a call is like that."""
+    seen, found = [], 0
+    for call in episode:
+        seen = [] if is_end(call) else seen
+        found += call[:2] in seen and not call[2]
+        seen.append(call[:2])
+    return found
+
+
+def by_key(key, remembered=lambda call: True):
+    """Wrong: calls with one key are taken for the same, some are not remembered."""
+
+    def idle(calls):
+        seen = [key(*c[:2]) if remembered(c) else None for c in calls]
+        return sum(not c[2] and key(*c[:2]) in seen[:at] for at, c in enumerate(calls))
+
+    return idle
+
+
+@pytest.mark.parametrize(
+    "right", [seen_as_text, by_list, lambda c: np.int64(by_list(c)), lambda c: float(by_list(c))]
+)
 def test_idle_takes_right_ones(right):
     assert judge(check_idle, right).passed
 
@@ -155,8 +189,15 @@ def test_idle_takes_right_ones(right):
         (lambda calls: sum(
             c[1] in [d[1] for d in calls[:at]] and not c[2] for at, c in enumerate(calls)
         ), "the tool belongs"),
-        (lambda calls: None, "whole number"),
-        (lambda calls: True, "whole number"),
+        (lambda calls: forgets_at(calls, lambda c: c[2]), "makes no call a first one"),
+        (by_key(lambda tool, a: (tool, sorted(a.values()))), "names of the arguments"),
+        (by_key(lambda tool, a: (tool, sorted(a), sorted(a.values()))), "which value belongs to"),
+        (by_key(lambda tool, a: (tool, sorted(a))), "values of the arguments belong"),
+        (by_key(lambda tool, a: (tool, a), lambda c: not c[2]), "is remembered, too"),
+        (by_key(lambda tool, a: (tool, a), lambda c: c[1]), "no arguments are the same"),
+        (lambda calls: None, "whole number, got None: is return missing?"),
+        (lambda calls: True, "whole number, got True"),
+        (lambda calls: calls.index("x"), "ValueError"),
     ],
 )  # fmt: skip
 def test_idle_names_the_mistake(answer, said):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 
-from agentrl_lab.workbook import widgets
+from agentrl_lab.workbook import live, widgets
 from agentrl_lab.workbook.live import Laboratory, LiveRun, Stopped, conversation_page
 from agentrl_lab.workbook.plots import arms, entropy_and_kl
 from tests.runs import SMALL
@@ -26,7 +28,8 @@ def no_errors():
 
 
 def test_run_keeps_rows_snapshots_and_result(settings):
-    run = LiveRun(settings, snapshots=[2]).watch()
+    run = LiveRun(settings, snapshots=[2])
+    run.watch()
     assert [row["update"] for row in run.rows] == [0, 1, 2, 3]
     assert run.snapshots == [0, 2, 3] and run.result["episodes"] == 12
     assert "finished" in run.status.value and bytes(run.image.value[:4]) == b"\x89PNG"
@@ -121,3 +124,38 @@ def test_pictures_of_a_run_and_of_arms_say_their_numbers(settings):
     assert picture.sentence == (
         "success (share), mean over seeds at the end: plain 0.50; hot 0.75."
     )
+
+
+class Interrupted:
+    """Interrupts a run when it has so many rows, and once more while it wraps up."""
+
+    def __init__(self, run, rows):
+        self.run, self.rows, self.show = run, rows, run._show
+        run._show = self
+
+    def __call__(self, status):
+        self.show(status)
+        if status.startswith("stopped") or len(self.run.rows) == self.rows:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_stop_pressed_twice_keeps_what_there_is(settings, rows):
+    run = LiveRun(settings)
+    Interrupted(run, rows)
+    run.watch()
+    assert len(run.rows) == rows and run.result is None and len(run.snapshots) == rows
+    assert run.last("validation_success") == run.rows[-1]["validation_success"]
+    assert run.last("policy_tokens") == run.rows[-1].get("policy_tokens", 0.0)
+
+
+def test_a_stop_before_the_first_row_leaves_an_empty_run(settings, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(live, "start_run", interrupted)
+    run = LiveRun(settings)
+    run.watch()
+    assert run.rows == [] and run.snapshots == [0] and run.ended
+    assert run.last("validation_success") == 0.0
+    assert "stopped at the start" in run.status.value and run.last_policy()

@@ -219,3 +219,32 @@ def test_a_wrong_solution_stops_a_strict_notebook(tmp_path):
     stub.source = "def fabricated(said, answers):\n    return said == 'closed'"
     with pytest.raises(Exception, match="ExerciseNotSolved"):
         NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+
+
+STOP = """
+from agentrl_lab.workbook.live import LiveRun
+
+kept = LiveRun._note
+
+
+def note(run, trainer, row, should_stop):
+    if len(run.rows) == {rows}:
+        raise KeyboardInterrupt
+    kept(run, trainer, row, should_stop)
+
+
+LiveRun._note = note
+"""
+LIVE = [path for path in SOLVED if "run.watch()" in path.read_text("utf-8")]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", LIVE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_notebook_goes_on_with_what_a_stopped_run_left(path, rows, tmp_path):
+    """Stopped before the untrained policy was looked at, and before the first update."""
+    notebook = read(in_profile(path, tmp_path))
+    (cell,) = (c for c in code_cells(notebook) if "run.watch()" in c.source)
+    undo = "LiveRun._note = kept"  # other runs of the notebook are not stopped
+    cell.source = f"{STOP.format(rows=rows)}\n{cell.source}\n{undo}"
+    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()

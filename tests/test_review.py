@@ -148,7 +148,27 @@ def test_a_file_that_cannot_be_written_is_said_and_nothing_is_taken_for_kept(tmp
     before = list(widgets.ERRORS)
     review.buttons["left"].click()
     assert "did not work" in review.status.value and review.choices == {}
-    widgets.ERRORS[:] = before
+    assert before == widgets.ERRORS  # nothing is wrong with the widget
+    (tmp_path / "folder").unlink()
+    review.buttons["left"].click()
+    assert list(review.choices) == ["task 0"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ValueError, match="cannot be read"):
+        BlindReview(pairs(), tmp_path)
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda text: "\ufeff" + text, lambda text: "  \n\n" + text, lambda text: text.replace("\n", ""),
+    lambda text: text.replace("\n", "\r\n"), lambda text: text.replace("\n", "  \n"),
+])  # fmt: skip
+def test_choices_survive_what_editors_and_crashes_do_to_a_file(file, spoil):
+    review = BlindReview(pairs(), file)
+    review.choose("left")
+    review.choose("same")
+    file.write_text(spoil(file.read_text()), encoding="utf-8", newline="")
+    assert list(BlindReview(pairs(), file).choices.values()) == ["left", "same"]
 
 
 @pytest.mark.parametrize("wrong", [[], [*pairs(1), *pairs(1)], [replace(pairs(1)[0], name=3)]])

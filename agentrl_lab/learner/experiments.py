@@ -8,54 +8,37 @@ was killed goes on from its last checkpoint. All that the workbook shows as reco
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from scipy import stats
 
-from agentrl_lab.config import (
-    EnvConfig,
-    SamplingConfig,
-    TrainConfig,
-    choice,
-    data_dir,
-    with_settings,
+from agentrl_lab.config import EnvConfig, TrainConfig, choice, data_dir, with_settings
+from agentrl_lab.learner.cells import (
+    Row,
+    Settings,
+    cell_key,
+    code_and_data,
+    is_finished,
+    row_of,
+    run_cell,
+    there,
 )
-from agentrl_lab.learner.evaluation import evaluate
-from agentrl_lab.learner.policy import find_policy, load_policy
-from agentrl_lab.learner.rollout import Collector
-from agentrl_lab.learner.rundir import CONFIG, RESULT, RunDir, RunDirError
-from agentrl_lab.learner.trainer import EVALUATION_SEED, resume_run, start_run, ticket_env
-from agentrl_lab.records import Split
+from agentrl_lab.learner.policy import find_policy
 
-Row = dict[str, Any]
 T = TypeVar("T")
 Say = Callable[[str], None]
-CURVE = (
-    "episodes", "temperature", "validation_success", "success_rate", "fabrication_rate",
-    "invalid_rate", "reward_per_episode", "reward_spread", "turns_per_episode",
-    "queries_per_episode", "repeats_per_episode", "entropy_per_token", "entropy_per_decision",
-    "kl_old_max", "clip_fraction", "grad_norm", "rollbacks", "policy_tokens", "useful_tokens",
-    "wrong_tokens", "malformed_tokens", "cut_tokens", "hopeless_tokens",
-)  # fmt: skip
-"""What a row keeps of each update."""
-NUMBERS = (
-    "test_success", "untrained_test_success", "validation_success", "episodes", "policy_tokens",
-    "rollbacks", "temperature",
-)  # fmt: skip
-"""What a row keeps of the result."""
-ELSEWHERE = "elsewhere.json"
-Settings = Mapping[str, Any]
+
+
+class WorkerLost(RuntimeError):
+    """A process that trained was killed; what it had saved is there."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +70,7 @@ class Experiment:
                 raise ValueError(f"{name} must map settings but the seed, got {settings!r}")
         self.cells()  # refused now, not after hours of training
         for settings in self.elsewhere.values():
-            _there(EnvConfig(), settings)
+            there(EnvConfig(), settings)
 
     def cells(self) -> list[tuple[str, int, TrainConfig]]:
         """(arm, seed, config) of every run, all arms of a seed side by side."""
@@ -114,7 +97,7 @@ def run_experiment(
     folders = {store / cell_key(config): config for _, _, config in cells}
     missing = [
         (folder, config, elsewhere)
-        for folder, config in folders.items() if not _finished(folder, elsewhere)
+        for folder, config in folders.items() if not is_finished(folder, elsewhere)
     ]  # fmt: skip
     say(f"{experiment.name}: {len(folders)} runs, {len(folders) - len(missing)} there already")
     for number, (folder, seconds) in enumerate(_run_all(missing, workers), start=1):
@@ -129,110 +112,18 @@ def _run_all(missing: Sequence[tuple], workers: int) -> Iterator[tuple[Path, flo
     if workers == 1:
         yield from ((cell[0], run_cell(*cell)) for cell in missing)
         return
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    context, before = multiprocessing.get_context("spawn"), multiprocessing.active_children()
+    pool = ProcessPoolExecutor(workers, mp_context=context)  # spawned: a forked torch may hang
+    try:
         jobs = {pool.submit(run_cell, *cell): cell[0] for cell in missing}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
-
-
-def run_cell(folder: Path, config: TrainConfig, elsewhere: Sequence[Settings] = ()) -> float:
-    """Runs one cell to its end, from where it stood; seconds of training."""
-    try:
-        trainer = resume_run(folder) if (folder / CONFIG).is_file() else start_run(folder, config)
-    except RunDirError as error:
-        raise RunDirError(f"seed {config.seed}: {error}") from error
-    try:
-        seconds = trainer.fit()["seconds"]
-        for settings in elsewhere:
-            _look_elsewhere(trainer.run, config, settings)
-        return seconds
-    finally:
-        trainer.run.release()
-
-
-def _look_elsewhere(run: RunDir, config: TrainConfig, settings: Settings) -> None:
-    """How the finished policy does in an environment with other settings; kept in the run."""
-    seen = run.read(ELSEWHERE) or {}
-    if _name_of(settings) not in seen:
-        split, temperature, env = _there(config.env, settings)
-        policy = load_policy(run.path / "policy")
-        count = policy.tokenizer.count
-        collector = Collector(
-            policy, lambda: ticket_env(split, EVALUATION_SEED, env, count), config.sampling
-        )
-        tasks = range(config.test_tasks)
-        found = evaluate(collector, tasks, temperature=temperature, seed=EVALUATION_SEED)
-        run.write(ELSEWHERE, seen | {_name_of(settings): found.as_dict()})
-
-
-def _there(env: EnvConfig, settings: Settings) -> tuple[Split, float, EnvConfig]:
-    """The split, the temperature and the environment that settings of `elsewhere` name."""
-    own = {"split": Split.TEST, "temperature": 0.0}
-    split, temperature = ({**own, **settings}[name] for name in own)
-    choice("split", split, Split)
-    if temperature:
-        SamplingConfig(temperature=temperature)  # refuses what is none
-    env = with_settings(env, {k: v for k, v in settings.items() if k not in own})
-    return Split(split), temperature, env
-
-
-def _name_of(settings: Settings) -> str:
-    return json.dumps(dict(settings), sort_keys=True)
-
-
-def _finished(folder: Path, elsewhere: Sequence[Settings]) -> bool:
-    seen = RunDir(folder).read(ELSEWHERE) or {}
-    return (folder / RESULT).is_file() and all(_name_of(s) in seen for s in elsewhere)
-
-
-def row_of(folder: Path, elsewhere: Mapping[str, Settings] | None = None) -> Row:
-    """The figures of a finished run: end results and the curve of each metric."""
-    run = RunDir(folder)
-    result, metrics = run.result(), run.metrics()
-    if result is None:
-        raise RunDirError(f"the run in {folder} has not finished: run the experiment again")
-    curve = {name: [_short(row.get(name)) for row in metrics] for name in CURVE}
-    ends = {name: _short(result[name]) for name in NUMBERS}
-    sampled = _short(result["test_at_temperature"]["success"]["value"])
-    fabricated = _short(result["test"]["fabrication"]["value"])
-    ends |= {"test_sampled": sampled, "test_fabrication": fabricated}
-    ends |= {"test_reward": _short(result["test"]["reward"])}
-    ways = {name: _short(share) for name, share in result["test"]["strategies"].items()}
-    seen = run.read(ELSEWHERE) or {}
-    there = {name: _ends(seen[_name_of(s)]) for name, s in (elsewhere or {}).items()}
-    return ends | {"strategies": ways, "elsewhere": there, "curve": curve}
-
-
-def _ends(seen: Mapping[str, Any]) -> Row:
-    known = [name for name in ("success", "fabrication", "followed") if seen[name]]
-    rates = {name: _short(seen[name]["value"]) for name in known}
-    return rates | {name: _short(seen[name]) for name in ("invalid_rate", "evasive_rate")}
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
-
-
-def cell_key(config: TrainConfig) -> str:
-    """Names a cell: equal for equal settings, code, data and torch, and for nothing else."""
-    content = json.dumps(dataclasses.asdict(config), sort_keys=True) + code_and_data()
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-@cache
-def code_and_data() -> str:
-    """A hash of what a run depends on beside its settings."""
-    package = Path(__file__).parent.parent
-    files = [package / "config.py", package / "records.py"]
-    files += sorted((package / "world").glob("*.py"))
-    files += sorted(p for p in (package / "learner").glob("*.py") if p.name != Path(__file__).name)
-    files += [data_dir() / "phrasings.json", data_dir() / "tickets.json"]
-    files += sorted(p for p in (data_dir() / "policies").rglob("*") if p.is_file())
-    digest = hashlib.sha256(torch.__version__.encode())
-    for file in files:
-        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
+    except BrokenExecutor as error:
+        raise WorkerLost("a worker was killed: run the same command again, it goes on") from error
+    finally:  # at once, not after all that waits: each run goes on from its last checkpoint
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(multiprocessing.active_children()) - set(before):
+            worker.terminate()
 
 
 def write_results(experiment: Experiment, rows: Sequence[Row], folder: Path) -> Path:
@@ -240,20 +131,41 @@ def write_results(experiment: Experiment, rows: Sequence[Row], folder: Path) -> 
     content = dataclasses.asdict(experiment) | {"code": code_and_data()[:16], "rows": list(rows)}
     path = folder / f"{experiment.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
-    return path
+    aside = path.with_suffix(".partial")  # whole or not at all
+    aside.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+    return aside.replace(path)
 
 
 def read_results(name: str) -> dict[str, Any]:
     """The recorded results of an experiment.
 
     Raises:
-        FileNotFoundError: there are none; the message names the command that makes them.
+        ValueError: they are missing, damaged or another experiment's; how to get them back.
     """
     path = data_dir() / "results" / f"{name}.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: make it by `agentrl-lab experiment {name}`")
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        seeds = _seeds_by_arm(content["rows"])
+        whole = content["name"] == name and all(own == content["seeds"] for own in seeds.values())
+        if whole and list(seeds) == list(content["arms"]):
+            return content
+        what = f"holds {content['name']} with the runs {seeds}"
+    except FileNotFoundError:
+        what = "is not there"
+    except (ValueError, LookupError, TypeError, AttributeError):
+        what = "is damaged"
+    raise ValueError(
+        f"{path} {what}: get it back by `git checkout -- {path.name}` in its folder, or make it "
+        f"anew by `agentrl-lab experiment {name}`, which takes long"
+    )
+
+
+def _seeds_by_arm(rows: Sequence[Row]) -> dict[str, list[int]]:
+    arms: dict[str, list[int]] = {}
+    for row in rows:
+        arms.setdefault(row["arm"], []).append(row["seed"])
+        row["curve"]["episodes"]
+    return arms
 
 
 # Comparing arms in pairs
@@ -297,7 +209,14 @@ def averaged(rows: Sequence[Row], arm: str, figure: Figure) -> Difference:
 
 
 def compared(rows: Sequence[Row], arm: str, other: str, figure: Figure) -> Difference:
-    """A figure of one arm minus that of another, seed by seed."""
+    """A figure of one arm minus that of another, seed by seed.
+
+    Raises:
+        ValueError: they have other seeds.
+    """
+    seeds, others = (by_seed(rows, name, lambda row: row["seed"]) for name in (arm, other))
+    if seeds != others:
+        raise ValueError(f"{arm} has the seeds {seeds}, {other} has {others}: no pairs")
     return paired(by_seed(rows, arm, figure), by_seed(rows, other, figure))
 
 

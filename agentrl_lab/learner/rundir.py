@@ -102,7 +102,7 @@ class RunDir:
             self._lock.acquire()
         except Timeout as error:
             raise RunDirError(
-                f"another process is running in {self.path}: wait for it or choose another --out"
+                f"another process is running in {self.path}: wait for it or choose another folder"
             ) from error
         except OSError as error:
             raise RunDirError(f"cannot write in {self.path}: {error.strerror or error}") from error

@@ -70,7 +70,7 @@ def accept_values(
     from agentrl_lab.workbook import runner
 
     first, _, end = seeds.partition(":")
-    if not (first.isdecimal() and end.isdecimal()):
+    if not (first.isdecimal() and end.isdecimal() and len(first + end) < 16):
         raise ValueError(f"--seeds takes first:end, such as 100:110, got {seeds!r}")
     request = runner.Request(out=out, profile=profile)
     _end(runner.accept(name, reason, range(int(first), int(end)), request, _say))

@@ -112,7 +112,21 @@ def _data() -> list[Finding]:
         for name, digest in wanted.items()
         if have.get(name) != digest
     ]  # fmt: skip
+    wrong += _results(folder)
     return wrong or [Finding("data", True, f"{len(wanted)} files as recorded")]
+
+
+def _results(folder: Path) -> list[Finding]:
+    """Recorded results that cannot be read; they are made anew, so no checksum knows them."""
+    from agentrl_lab.learner.experiments import read_results
+
+    wrong = []
+    for path in sorted((folder / "results").glob("*.json")):
+        try:
+            read_results(path.stem)
+        except ValueError as error:
+            wrong.append(Finding(f"data/results/{path.name}", False, str(error)))
+    return wrong
 
 
 def _run(path: Path) -> list[Finding]:

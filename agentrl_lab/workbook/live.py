@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,19 @@ class Stopped(Exception):
     """Raised in a run that was asked to stop."""
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """A context that a second press of the stop button does not reach; in threads none does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class LiveRun:
     """A training run in a temporary folder, with what a notebook shows of it.
 
@@ -43,6 +59,8 @@ class LiveRun:
         self.config = with_settings(TrainConfig(), settings)
         self.rows: list[Row] = []
         self.result: Row | None = None
+        self.ended = False
+        """Whether it went to its end, or was stopped; not while it trains, or after an error."""
         self._wanted, self._after_update = set(snapshots), after_update
         self._weights: dict[int, dict[str, Tensor]] = {}
         self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(width="100%"))
@@ -52,32 +70,40 @@ class LiveRun:
     def train(self, should_stop: Callable[[], bool] = lambda: False) -> LiveRun:
         """Trains to the end, or until it is asked to stop or interrupted; all rows are kept."""
         with tempfile.TemporaryDirectory(prefix="agentrl-lab-") as folder:
-            trainer = start_run(Path(folder) / "run", self.config)
             try:
-                self.result = trainer.fit(lambda row: self._note(trainer, row, should_stop))
-                self._show("finished")
+                with contextlib.ExitStack() as stack:
+                    trainer = start_run(Path(folder) / "run", self.config)
+                    stack.callback(trainer.run.release)
+                    self.result = trainer.fit(lambda row: self._note(trainer, row, should_stop))
+                said = "finished"
             except (Stopped, KeyboardInterrupt):
                 done = f"after update {self.rows[-1]['update']}" if self.rows else "at the start"
-                self._show(f"stopped {done}")
-            finally:
-                trainer.run.release()
+                said = f"stopped {done}"
+            with undisturbed():
+                self.ended = True
+                self._show(said)
         return self
 
     def _note(self, trainer: Trainer, row: Row, should_stop: Callable[[], bool]) -> None:
-        self.rows.append(row)
         kept = {at: own for at, own in self._weights.items() if at == 0 or at in self._wanted}
         weights = {name: w.clone() for name, w in trainer.policy.state_dict().items()}
         self._weights = {**kept, row["update"]: weights}
+        self.rows.append(row)  # after the weights: a stop between them leaves no row without any
         self._show(f"update {row['update']} of {self.config.num_updates}")
         self._after_update(trainer, row)
         if should_stop():
             raise Stopped
 
-    def watch(self) -> LiveRun:
+    def watch(self) -> None:
         """Shows the dashboard and trains while it moves; the last picture stays."""
         said = "While it trains, the dashboard is redrawn here after each update."
         show_widget(self.dashboard(), Page(f"<p>{said}</p>", said))
-        return self.train()
+        self.train()
+
+    def last(self, metric: str) -> float:
+        """The newest figure of a metric, 0 where no update has one."""
+        figures = (row.get(metric) for row in reversed(self.rows))
+        return next((figure for figure in figures if figure is not None), 0.0)
 
     def dashboard(self) -> ipywidgets.VBox:
         """A picture and a line that follow the training."""
@@ -90,8 +116,8 @@ class LiveRun:
 
     @property
     def snapshots(self) -> list[int]:
-        """Updates whose policy can be looked at."""
-        return sorted(self._weights)
+        """Updates whose policy can be looked at; the untrained one always."""
+        return sorted(self._weights) or [0]
 
     def policy_at(self, update: int) -> Policy:
         """The policy as it was after an update.
@@ -99,15 +125,16 @@ class LiveRun:
         Raises:
             ValueError: no snapshot was kept of it; the message says of which.
         """
-        if update not in self._weights:
+        if update not in self.snapshots:
             raise ValueError(f"update must be one of {self.snapshots}, got {update}")
         policy = load_policy(self.config.policy)
-        policy.load_state_dict(self._weights[update])
+        if update in self._weights:
+            policy.load_state_dict(self._weights[update])
         return policy
 
     def last_policy(self) -> Policy:
         """The policy after the last update, also of a run that was stopped."""
-        return self.policy_at(self.snapshots[-1]) if self.rows else load_policy(self.config.policy)
+        return self.policy_at(self.snapshots[-1])
 
     def conversations(self, update: int, tasks: Sequence[int]) -> list[Conversation]:
         """What the policy did with validation tasks after an update, greedily."""

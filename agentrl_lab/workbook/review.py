@@ -124,7 +124,11 @@ class BlindReview:
 
     def _clicked(self, choice: str) -> None:
         with kept_errors(self.status):
-            self.choose(choice)
+            try:
+                self.choose(choice)
+            except OSError as error:  # the reader's folder, not the widget: nothing to keep
+                why = html.escape(f"{self._file}: {error.strerror}")
+                self.status.value = f"<p><b>This did not work.</b> Nothing was kept. {why}</p>"
 
     def _show(self) -> None:
         left, right = self.open[0].sides if self.open else (None, None)
@@ -185,6 +189,15 @@ START = '{"pair": '
 """How each line begins."""
 
 
+def _lines(file: Path) -> list[str]:
+    """The lines of the file, each with one choice, also where a crash had glued two together."""
+    try:
+        text = file.read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}): give another file") from error
+    return [line.strip() for line in text.replace("}{", "}\n{").splitlines() if line.strip()]
+
+
 def _read(file: Path) -> dict[str, str]:
     """Pair -> choice, the newest one; torn lines are passed over.
 
@@ -196,8 +209,7 @@ def _read(file: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     choices: dict[str, str] = {}
-    lines = file.read_bytes().decode("utf-8", "replace").splitlines()
-    for number, text in enumerate(lines, 1):
+    for number, text in enumerate(_lines(file), 1):
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):

@@ -370,7 +370,8 @@ SETTINGS = {
     "max_rollbacks": 0,
     "test_tasks": {"smoke": 16, "fast": 100, "full": 1000}[PROFILE],
 }
-run = LiveRun(SETTINGS).watch()
+run = LiveRun(SETTINGS)
+run.watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
@@ -481,14 +482,14 @@ print("the audit foresees:", verdict(foreseen, not foreseen))
 # how a reward at the end becomes a push on each token.
 
 # %% tags=["nbval-ignore-output"]
-last, trained = run.rows[-1], PROFILE != "smoke"
+trained = PROFILE != "smoke" and run.result is not None
 record(
     gap_printed=audits["printed"].gap,
     tenfold_shaped=check_tenfold(preset("shaped"), max_turns=TURNS).ratio,
     padding_gain=padded.gap,
-    live_validation=last["validation_success"],
-    live_reward=last["reward_per_episode"],
-    live_queries=last["queries_per_episode"],
+    live_validation=run.last("validation_success"),
+    live_reward=run.last("reward_per_episode"),
+    live_queries=run.last("queries_per_episode"),
 )
 checks.final(
     {
@@ -499,7 +500,7 @@ checks.final(
             pays(edited(wrong_reply=-0.1, pleasing=1.2)).best
         )
         > 0,
-        "the run went to its end, or you stopped it": bool(run.rows),
+        "the run went to its end, or you stopped it": run.ended,
         "forty recorded runs": len(ROWS) == 40,
         "the most frequent strategy is the one of the audit": not trained
         or found == audits[REWARD].best_is

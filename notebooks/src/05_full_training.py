@@ -90,7 +90,8 @@ guess
 
 # %% tags=["nbval-ignore-output"]
 SNAPSHOTS = [2, 4, 6, 8, 10, 15, 20, 25]
-run = LiveRun(SETTINGS, snapshots=SNAPSHOTS).watch()
+run = LiveRun(SETTINGS, snapshots=SNAPSHOTS)
+run.watch()
 
 # %% [markdown]
 # The picture that stays:
@@ -105,7 +106,7 @@ def group(episodes):
     return next((name for name, limit in limits if episodes < limit), "over 600")
 
 
-curve = [(row["episodes"], row["validation_success"]) for row in run.rows]
+curve = [(row["episodes"], row["validation_success"]) for row in run.rows] or [(0, 0.0)]
 half = next((episodes for episodes, success in curve if success >= 0.5), None)
 print(guess.reveal("never" if half is None else group(half)))
 best = max(success for _, success in curve)
@@ -341,24 +342,22 @@ def go_back_to(history, drop):
 # can be had without the work.
 
 # %% tags=["nbval-ignore-output"]
-first, last = run.rows[0], run.rows[-1]
 reached = next((e for e, s in curve if s >= 0.9), EPISODES + BATCH)
 record(
-    validation_success=last["validation_success"],
+    validation_success=run.last("validation_success"),
     best_validation=best,
-    sampled_success=last["success_rate"],
-    fabrication=last["fabrication_rate"],
-    entropy_per_decision=last["entropy_per_decision"],
+    sampled_success=run.last("success_rate"),
+    fabrication=run.last("fabrication_rate"),
+    entropy_per_decision=run.last("entropy_per_decision"),
     kl_largest=max((row["kl_old_max"] for row in run.rows[1:]), default=0.0),
     episodes_to_90=reached,
-    rollbacks=last["rollbacks"],
+    rollbacks=run.last("rollbacks"),
 )
 trained = PROFILE != "smoke" and run.result is not None
 checks.final(
     {
-        "the run went to its end, or you stopped it": bool(run.rows),
-        "success rose by at least 0.4": not trained
-        or best >= first["validation_success"] + 0.4,
+        "the run went to its end, or you stopped it": run.ended,
+        "success rose by at least 0.4": not trained or best >= curve[0][1] + 0.4,
         "the sabotage was rolled back": rolled_back >= 1,
         "and the run recovered": broken.rows[-1]["validation_success"] >= 0.7,
         "the schedule ends at 0.7": SamplingConfig().temperature_at(1.0) == 0.7,

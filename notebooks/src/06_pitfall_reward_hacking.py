@@ -170,7 +170,8 @@ def threshold(turns):
 
 # %% tags=["long", "nbval-ignore-output"]
 settings = {**REWARD_HACKING.common, **REWARD_HACKING.broken, "episodes": EPISODES}
-run = LiveRun(settings | {"seed": SEED}, snapshots=(6,)).watch()
+run = LiveRun(settings | {"seed": SEED}, snapshots=(6,))
+run.watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
@@ -440,21 +441,21 @@ for cure, good in works.items():
 # **Next**: 07, an environment that tells the answer.
 
 # %% tags=["nbval-ignore-output"]
-last, trained = run.rows[-1], PROFILE != "smoke"
+trained = PROFILE != "smoke" and run.result is not None
 record(
-    live_success=last["validation_success"],
-    live_reward=last["reward_per_episode"],
-    live_repeats=last["repeats_per_episode"],
+    live_success=run.last("validation_success"),
+    live_reward=run.last("reward_per_episode"),
+    live_repeats=run.last("repeats_per_episode"),
 )
 checks.final(
     {
         "any bonus makes padding pay best": ha.pays(0.05).best_is == "padding",
         "a cap leaves honesty best": ha.pays(1.0, call_cap=0.1).is_honesty_best,
         "a charge alone does not": not ha.pays(1.0, repeat_charge=1.0).is_honesty_best,
-        "the run went to its end, or you stopped it": bool(run.rows),
+        "the run went to its end, or you stopped it": run.ended,
         "eighty recorded runs": len(ROWS) == 80,
         "the live run makes idle calls at the end": not trained
-        or last["repeats_per_episode"] > monitor.line,
+        or run.last("repeats_per_episode") > monitor.line,
     },
     panels=[watched, compare, growth, alarm],
 )

@@ -107,7 +107,8 @@ for settings in ({}, {"debug_field": "always"}):
 
 # %% tags=["long", "nbval-ignore-output"]
 settings = {**LEAKAGE.common, **LEAKAGE.broken, "episodes": EPISODES}
-run = LiveRun(settings | {"seed": SEED}).watch()
+run = LiveRun(settings | {"seed": SEED})
+run.watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
@@ -478,7 +479,7 @@ as_given = as_given and PROFILE != "smoke"
 checks.final(
     {
         "fifty recorded runs": len(ROWS) == 50,
-        "the run went to its end, or you stopped it": bool(run.rows),
+        "the run went to its end, or you stopped it": run.ended,
         "the field is found by its canary": bool(sightings_of_canary(CANARY, shown)),
         "the live policy leans on the field": not as_given
         or seen["own"].success.value - seen["undeclared"].success.value > monitor.line,

@@ -185,7 +185,8 @@ last_ones
 # %% tags=["long", "nbval-ignore-output"]
 settings = {**WASTED_ROLLOUTS.common, **WASTED_ROLLOUTS.broken, "episodes": EPISODES}
 run = None  # a setting that is refused must not leave an older run behind
-run = LiveRun(settings | {"seed": SEED}).watch()
+run = LiveRun(settings | {"seed": SEED})
+run.watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
@@ -481,13 +482,13 @@ widgets.show(plots.arms(ROWS, INVALID | SUCCESS, ["strikes", "cheap"]))
 record(
     raw_useful_share=share / 100,
     raw_struck=struck,
-    live_success=run.rows[-1]["validation_success"] if run.rows else 0.0,
-    live_tokens=run.rows[-1].get("policy_tokens", 0) if run.rows else 0,
+    live_success=run.last("validation_success"),
+    live_tokens=run.last("policy_tokens"),
 )
 checks.final(
     {
         "eighty recorded runs": len(ROWS) == 80,
-        "the run went to its end, or you stopped it": bool(run.rows),
+        "the run went to its end, or you stopped it": run.ended,
         "three strikes save tokens": sum(fates["tiny-raw, three strikes"].values())
         < sum(raw_fates.values()),
         "tiny-base is hardly ever malformed": fates["tiny-base, no end"]["malformed"]

@@ -151,7 +151,8 @@ climb
 # %% tags=["long", "nbval-ignore-output"]
 settings = {"episodes": EPISODES, "validation_tasks": 32, "test_tasks": 8}
 imitation = {"imitated_updates": EPISODES // 64}
-run = LiveRun(settings | imitation | {"seed": SEED, "max_rollbacks": 0}).watch()
+run = LiveRun(settings | imitation | {"seed": SEED, "max_rollbacks": 0})
+run.watch()
 
 # %% tags=["nbval-ignore-output"]
 widgets.show(run.picture())
@@ -507,7 +508,7 @@ record(
 checks.final(
     {
         "seventy recorded runs": len(ROWS) == 70,
-        "the run went to its end, or you stopped it": bool(run.rows),
+        "the run went to its end, or you stopped it": run.ended,
         "the review holds its pairs": len(review.open) + len(review.choices) == PAIRS,
     },
     panels=[bills],

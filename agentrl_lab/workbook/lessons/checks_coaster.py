@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report, short
+from agentrl_lab.workbook.checks import (
+    Case,
+    Verdict,
+    final,
+    judge,
+    report,
+    truth,
+    try_cases,
+    whole,
+)
 
 __all__ = ["check_go_back", "check_steps_taken", "final", "judge", "report"]
-
-Case = tuple[str, tuple[Any, ...], Any, str]
-"""What it is, the arguments, the right answer, what a wrong one overlooks."""
 
 STEPS: list[Case] = [
     ("all far below", ([0.0, 0.01, 0.02], 0.1), 3, "without a stop all steps are taken"),
@@ -21,8 +26,13 @@ STEPS: list[Case] = [
     ("on the limit", ([0.0, 0.1, 0.1], 0.1), 3, "on the limit is not above it"),
     ("the first one is above", ([0.5, 0.0], 0.1), 0, "then no step is taken at all"),
     ("no steps", ([], 0.1), 0, "an update of no steps takes none"),
+    ("one step", ([0.05], 0.1), 1, "a single step may be taken, too"),
+    ("a lower limit", ([0.0, 0.05, 0.08], 0.04), 1, "the limit is `limit`, whatever it is"),
+    ("a higher limit", ([0.0, 0.2, 0.3, 0.5], 0.3), 3, "the limit is `limit`, whatever it is"),
+    ("a limit of 0", ([0.0, 0.0, 0.05], 0.0), 2, "0 is a limit as well"),
 ]  # fmt: skip
 
+DROP = "the fall that is allowed is `drop`, whatever it is"
 BACK: list[Case] = [
     ("it climbs", ([0.2, 0.5, 0.9], 0.3), False, "the newest is the best"),
     ("it falls at once", ([0.2, 0.9, 0.5], 0.3), True, "0.5 lies 0.4 below the best"),
@@ -31,26 +41,21 @@ BACK: list[Case] = [
     ("it came back", ([0.9, 0.4, 0.85], 0.3), False, "only the newest one decides"),
     ("below the first, near the best", ([0.3, 0.9, 0.7], 0.3), False, "0.7 is 0.2 below the best"),
     ("exactly the drop", ([1.0, 0.75], 0.25), False, "exactly the drop is not more than the drop"),
-    ("the best is long ago", ([0.9, 0.5, 0.5, 0.5], 0.3), True, "look at the whole history"),
+    ("the best is long ago", ([0.9, *[0.5] * 12], 0.3), True, "look at the whole history"),
+    ("it fell at once to nothing", ([0.9, 0.0], 0.3), True, "0.0 is a success rate as well"),
+    ("little is allowed", ([0.4, 0.9, 0.7], 0.1), True, DROP),
+    ("much is allowed", ([0.2, 0.9, 0.5], 0.5), False, DROP),
+    ("no fall is allowed", ([0.5, 0.25], 0.0), True, "a drop of 0 is one as well"),
+    ("only one", ([0.5], 0.3), False, "one success is its own best"),
     ("nothing yet", ([], 0.3), False, "without a history there is nothing to go back to"),
 ]  # fmt: skip
 
 
 def check_steps_taken(steps_taken: Callable[[list[float], float], int]) -> Verdict:
     """Exercise 8.1: steps_taken(kls, limit) -> steps before the first KL above the limit."""
-    return _check(steps_taken, STEPS, int, "a whole number")
+    return try_cases(steps_taken, STEPS, whole)
 
 
 def check_go_back(go_back: Callable[[list[float], float], bool]) -> Verdict:
     """Exercise 8.2: go_back(history, drop) -> newest < max(history) - drop."""
-    return _check(go_back, BACK, bool, "True or False")
-
-
-def _check(answer: Callable[..., Any], cases: Sequence[Case], kind: type, words: str) -> Verdict:
-    for name, (values, limit), wanted, overlooked in cases:
-        got = answer(list(values), limit)
-        if type(got) is not kind:
-            raise Wrong(f"{name}: expected {words}, got {short(got)}: is return missing?")
-        if got != wanted:
-            raise Wrong(f"{name}: {values} with {limit:g} gives {wanted}, got {got}: {overlooked}")
-    return Verdict(True, f"right in all {len(cases)} cases")
+    return try_cases(go_back, BACK, truth)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentrl_lab.workbook.checks import Verdict, Wrong, short
+from agentrl_lab.workbook.checks import Verdict, Wrong, short, truth
 
 Read = Callable[[str], Any]
 Tools = Mapping[str, Sequence[str]]
@@ -138,10 +138,8 @@ def check_numbers(still_means: StillMeans) -> Verdict:
             if (before, kept) != (DESK, after):
                 raise Wrong("it changed the tools that it was given")
             wanted = _still_means(tool, DESK, after)
-            if got is None:
-                raise Wrong("it gives None: is the return missing?")
-            if bool(got) != wanted:
-                raise Wrong(f"{change}, {tool}: {mistake}. Expected {wanted}, got {got!r}")
+            if truth(got, f"{change}, {tool}") != wanted:
+                raise Wrong(f"{change}, {tool}: {mistake}. Expected {wanted}, got {short(got)}")
     return Verdict(True, f"{len(CHANGES)} changes of the tools, and you knew what each one breaks")
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report, short
+from agentrl_lab.workbook.checks import (
+    Case,
+    Verdict,
+    Wrong,
+    final,
+    judge,
+    number,
+    report,
+    try_cases,
+    whole,
+)
 
 __all__ = ["check_idle", "check_threshold", "final", "judge", "report"]
 
@@ -28,10 +37,7 @@ def check_threshold(threshold: Callable[[int], float]) -> Verdict:
 
     -1 + turns * b = 1 + 3 * b
     """
-    got = [threshold(turns) for turns in TURNS]
-    for value in got:
-        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            raise Wrong(f"expected a finite number, got {short(value)}: is return missing?")
+    got = [number(threshold(turns), f"{turns} turns") for turns in TURNS]
     if _equal(got, [2 / (turns - 3) for turns in TURNS]):
         return Verdict(True, f"with six turns it is {2 / 3:.2f}, with nine {1 / 3:.2f}")
     for mistake, wrong in MISTAKES.items():
@@ -52,41 +58,39 @@ def _equal(a: list[float], b: list[float]) -> bool:
 # 6.2: idle calls
 
 Call = tuple[str, dict[str, Any], bool]
+FIRST = "a first call is never idle, even one that changes nothing"
 Q1, Q2 = ("query", {"id": "S1"}, False), ("query", {"id": "S2"}, False)
-CLOSED = ("update", {"id": "S1", "to": "closed"}, True)
-CASES: list[tuple[str, list[Call], int]] = [
-    ("an honest episode", [Q1, CLOSED, ("reply", {"text": "done"}, False)], 0),
-    ("nothing at all", [], 0),
-    ("three times the same query", [Q1, Q1, Q1], 2),
-    ("two tickets in turn", [Q1, Q2, Q1, Q2], 2),
-    ("arguments in another order", [
-        ("update", {"id": "S1", "to": "open"}, True), ("update", {"to": "open", "id": "S1"}, False),
-    ], 1),
-    ("open and closed in turn: each changes something", [
-        CLOSED, ("update", {"id": "S1", "to": "open"}, True), CLOSED,
-    ], 0),
-    ("the same arguments for another tool", [Q1, ("delete", {"id": "S1"}, False)], 0),
-    ("the first call changes nothing", [("update", {"id": "S1", "to": "open"}, False)], 0),
+CLOSED, AGAIN = (("update", {"id": "S1", "to": "closed"}, changed) for changed in (True, False))
+OPEN = ("update", {"id": "S1", "to": "open"}, True)
+FIND = [("find", {"id": "S1", "of": "Ann"}, False), ("find", {"of": "Ann", "id": "S1"}, False)]
+MOVES = [("move", {"from": a, "to": b}, False) for a, b in (("S1", "S2"), ("S2", "S1"))]
+CASES: list[Case] = [
+    ("an honest episode", ([Q1, CLOSED, ("reply", {"text": "done"}, False)],), 0, FIRST),
+    ("nothing at all", ([],), 0, "where nothing is called nothing is idle"),
+    ("the first call changes nothing", ([AGAIN],), 0, FIRST),
+    ("three times the same query", ([Q1, Q1, Q1],), 2,
+     "the first of them is needed; each one after it is idle"),
+    ("two tickets", ([Q1, Q2],), 0, "the values of the arguments belong to the call"),
+    ("two tickets in turn", ([Q1, Q2, Q1, Q2],), 2,
+     "a repeat need not follow at once: remember all that was called"),
+    ("a query, a change, the query", ([Q1, CLOSED, Q1],), 1,
+     "a change makes no call a first one: the same query is idle after it as well"),
+    ("arguments in another order", (FIND,), 1,
+     "the same arguments in another order are the same call"),
+    ("a change made twice", ([CLOSED, AGAIN],), 1,
+     "a call that changed something is remembered, too: the second time it changes nothing"),
+    ("open and closed in turn", ([CLOSED, OPEN, CLOSED],), 0,
+     "a call that changes something is not idle"),
+    ("the same arguments for another tool", ([Q1, ("delete", {"id": "S1"}, False)],), 0,
+     "the tool belongs to the call"),
+    ("the same value under another name", ([Q1, ("query", {"customer": "S1"}, False)],), 0,
+     "the names of the arguments belong to the call"),
+    ("there and back", (MOVES,), 0, "which value belongs to which name counts"),
+    ("no arguments, twice", ([("list", {}, False)] * 2,), 1, "no arguments are the same again"),
 ]  # fmt: skip
-HINTS = {
-    "an honest episode": "a first call is never idle, even one that changes nothing",
-    "three times the same query": "the first of them is needed; each one after it is idle",
-    "two tickets in turn": "a repeat need not follow at once: remember all that was called",
-    "arguments in another order": "the same arguments in another order are the same call",
-    "open and closed in turn: each changes something": "a call that changes something is not idle",
-    "the same arguments for another tool": "the tool belongs to the call",
-    "the first call changes nothing": "a first call is never idle, even one that changes nothing",
-}
 
 
 def check_idle(idle: Callable[[list[Call]], int]) -> Verdict:
     """Exercise 6.2: idle(calls) -> how many repeat an earlier call and change nothing."""
-    for name, calls, wanted in CASES:
-        given = [(tool, dict(arguments), changed) for tool, arguments, changed in calls]
-        got = idle(given)
-        if isinstance(got, bool) or not isinstance(got, int):
-            raise Wrong(f"{name}: expected a whole number, got {short(got)}")
-        if got != wanted:
-            hint = HINTS.get(name, "")
-            raise Wrong(f"{name}: expected {wanted}, got {got}{': ' if hint else ''}{hint}")
-    return Verdict(True, f"right in all {len(CASES)} episodes, also where changes go to and fro")
+    done = f"right in all {len(CASES)} episodes, also where changes go to and fro"
+    return try_cases(idle, CASES, whole, done=done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agentrl_lab.learner import losses
 from agentrl_lab.learner.trajectories import Batch
-from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report
+from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, number, report, short, unfit
 from agentrl_lab.workbook.lessons.breakage import SWITCHES
 from agentrl_lab.workbook.lessons.toy_desk import TEMPERATURE, Bigram, Recipe, fixed, padded, update
 
@@ -42,15 +42,26 @@ def check_gae(my_gae: Callable[..., Sequence[float]]) -> Verdict:
     row = ([0.0, 1.0, 9.0, 9.0, 0.5, 1.0], [0.2, 0.4, 7.0, 7.0, 0.1, 0.6], [1, 1, 0, 0, 1, 1])
     plain = ([0.0, 0.0, 1.0], [0.2, 0.4, 0.6], [1, 1, 1])
     cut = ([9.0, 0.0, 1.0, 9.0], [7.0, 0.2, 0.4, 7.0], [0, 1, 1, 0])
+    one = ([1.0], [0.4], [1])
     how = {"gamma": 0.9, "gae_lambda": 0.5}
     for case, bootstrap, name in ((plain, 0.0, "three actions"), (plain, 0.8, "a truncated row"),
                                   (row, 0.0, "two tool tokens in the middle"),
-                                  (cut, 0.8, "a row cut after a tool token")):  # fmt: skip
-        got = my_gae(*map(list, case), bootstrap, **how)
-        if got is None or len(got) != len(case[0]):
-            raise Wrong(f"return one number per token ({len(case[0])} of them), got {got!r}")
-        _compare(list(map(float, got)), case, bootstrap, how, name)
+                                  (cut, 0.8, "a row cut after a tool token"),
+                                  (one, 0.8, "a row of one action")):  # fmt: skip
+        _compare(_numbers(my_gae(*map(list, case), bootstrap, **how), case), case, bootstrap, how,
+                 name)  # fmt: skip
+    for other in ({"gamma": 0.5, "gae_lambda": 0.5}, {"gamma": 0.9, "gae_lambda": 0.0}):
+        got = _numbers(my_gae(*map(list, plain), 0.8, **other), plain)
+        if not _near(got, slow_gae(*plain, 0.8, **other)):
+            raise Wrong(f"right for {how}, wrong for {other}: use the arguments")
     return Verdict(True, "tool tokens are jumped over, and a cut episode bootstraps")
+
+
+def _numbers(got: Any, case: Any) -> list[float]:
+    found = list(got) if isinstance(got, Iterable) and not isinstance(got, str) else []
+    if len(found) != len(case[0]):
+        raise unfit(f"one number per token ({len(case[0])} of them)", got)
+    return [number(one, "one number per token") for one in found]
 
 
 def _compare(got: list[float], case: Any, bootstrap: float, how: dict, name: str) -> None:
@@ -114,11 +125,9 @@ def check_clipped_loss(my_loss: Callable[..., Tensor]) -> Verdict:
     """Exercise 4.2: my_loss(logprob, logprob_old, advantage, mask, clip_ratio) -> scalar tensor."""
     ratio = torch.tensor([1.7, 0.5, 1.5, 0.6, 1.05, 4.0, 3.0])
     advantage = torch.tensor([1.0, 1.0, -1.0, -1.0, 2.0, 5.0, 5.0])
-    mask, old = torch.tensor([1, 1, 1, 1, 1, 0, 0]).bool(), torch.full((7,), -2.0)
+    mask, old = torch.tensor([1, 1, 1, 1, 1, 0, 0]).bool(), torch.linspace(-3, -1, 7)
     new = (old + ratio.log()).requires_grad_()
-    got, right = my_loss(new, old, advantage, mask, 0.2), losses.policy_loss
-    if not isinstance(got, Tensor) or got.dim():
-        raise Wrong(f"return one number as a tensor, got {got!r}")
+    got, right = _scalar(my_loss(new, old, advantage, mask, 0.2)), losses.policy_loss
     clipped, wanted = ratio.clamp(0.8, 1.2), right(new, old, advantage, mask, clip_ratio=0.2)
     gain = torch.min(ratio * advantage, clipped * advantage)
     back = torch.min(advantage / ratio, (1 / ratio).clamp(0.8, 1.2) * advantage)
@@ -141,16 +150,22 @@ def check_clipped_loss(my_loss: Callable[..., Tensor]) -> Verdict:
     if not torch.allclose(*(torch.autograd.grad(x, new)[0] for x in (wanted, got)), atol=1e-6):
         raise Wrong("right number, wrong gradient: some part of the ratio is detached")
     narrow = right(new, old, advantage, mask, clip_ratio=0.1)
-    if not torch.isclose(my_loss(new, old, advantage, mask, 0.1), narrow, atol=1e-5):
+    if not torch.isclose(_scalar(my_loss(new, old, advantage, mask, 0.1)), narrow, atol=1e-5):
         raise Wrong("right for clip_ratio 0.2, wrong for 0.1: use the argument")
     return Verdict(True, "clipped where it pays to go further, and only there")
+
+
+def _scalar(got: Any) -> Tensor:
+    if not isinstance(got, Tensor) or got.dim():
+        raise unfit("one number as a tensor", got)
+    return got.float()  # other types do not compare
 
 
 def _named(got: Tensor, wanted: Tensor, mistakes: dict[str, Tensor]) -> None:
     if torch.isclose(got, wanted, atol=1e-5):
         return
-    for mistake, number in mistakes.items():
-        if torch.isclose(got, number, atol=1e-5):
+    for mistake, wrong in mistakes.items():
+        if torch.isclose(got, wrong, atol=1e-5):
             raise Wrong(mistake)
     raise Wrong(f"it gives {float(got):.4f}, expected {float(wanted):.4f}")
 
@@ -204,9 +219,9 @@ def _against_the_recipe(my_update: Update) -> None:
         raise Wrong(f"after two epochs the weights differ from the right ones by up to "
                     f"{max(float((moved[n] - wanted[n]).abs().max()) for n in moved):.4f}: is GAE "
                     "per turn, whitened over action tokens, and computed once?")  # fmt: skip
-    for name, number in right.items():
-        if not math.isclose(said[name], number, abs_tol=1e-4):
-            raise Wrong(f"{name} is {said[name]:.4f}, over action tokens it is {number:.4f}")
+    for name, lawful in right.items():
+        if not math.isclose(said[name], lawful, abs_tol=1e-4):
+            raise Wrong(f"{name} is {said[name]:.4f}, over action tokens it is {lawful:.4f}")
 
 
 def _moves(
@@ -219,8 +234,9 @@ def _moves(
         for weights in copy.parameters():
             weights.grad = torch.full_like(weights, left_over)
     said = my_update(copy, torch.optim.SGD(copy.parameters(), lr=0.3), batch, epochs)
-    if not isinstance(said, dict) or said.keys() < {"kl", "entropy"}:
-        raise Wrong(f'return {{"kl": ..., "entropy": ...}}, got {said!r}')
+    if not isinstance(said, dict) or not said.keys() >= {"kl", "entropy"}:
+        raise Wrong(f'return {{"kl": ..., "entropy": ...}}, got {short(said)}')
+    said = {name: number(said[name], name) for name in ("kl", "entropy")}
     before = model.state_dict()
     leaves_none = all(p.grad is None or not p.grad.any() for p in copy.parameters())
     return {n: x - before[n] for n, x in copy.state_dict().items()}, said, leaves_none

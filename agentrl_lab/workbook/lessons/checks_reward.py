@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report
+from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, number, report
 from agentrl_lab.workbook.lessons.rewarding import TURNS, edited_from, lies, pays
 from agentrl_lab.world.audit import TOLERANCE, Audit, example
 from agentrl_lab.world.oracle import check_tenfold
@@ -20,6 +18,9 @@ def _answered(answer: Callable[[], Any]) -> tuple[RewardSpec, Audit, dict[str, f
     settings = answer()
     if settings is None:
         raise Wrong("it gives None: return a dictionary of settings")
+    if isinstance(settings, dict):  # numbers of numpy are numbers
+        settings = {n: v.item() if getattr(v, "ndim", None) == 0 else v
+                    for n, v in settings.items()}  # fmt: skip
     try:
         spec = edited_from(settings)
     except ValueError as error:
@@ -111,10 +112,8 @@ MISTAKES: dict[str, Callable[[float, float, bool, float], float]] = {
 def check_shaping(shaping: Callable[..., float]) -> Verdict:
     """Exercise 3.3: shaping(before, after, over, gamma) -> what is paid on top."""
     cases = [(*step, gamma) for gamma in (GAMMA, 1.0) for step in STEPS]
-    got = [shaping(before, after, over, gamma=gamma) for before, after, over, gamma in cases]
-    odd = [number for number in got if not isinstance(number, Real) or not math.isfinite(number)]
-    if odd:
-        raise Wrong(f"each turn must get a finite number, got {odd[0]!r:.60}: is return missing?")
+    got = [number(shaping(before, after, over, gamma=gamma), f"before {before}, after {after}")
+           for before, after, over, gamma in cases]  # fmt: skip
     wanted = [gamma * (0.0 if over else after) - before for before, after, over, gamma in cases]
     if _close(got, wanted):
         return Verdict(True, "over an episode it adds up to minus the potential of the start")

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from numbers import Real
+from typing import Any
 
-from agentrl_lab.workbook.checks import Verdict, Wrong, final, judge, report, short
+from agentrl_lab.workbook.checks import (
+    Case,
+    Verdict,
+    Wrong,
+    final,
+    judge,
+    number,
+    report,
+    try_cases,
+    unfit,
+)
 
 __all__ = ["check_at_budget", "check_keep", "final", "judge", "report"]
 
@@ -20,18 +30,35 @@ ATTEMPTS: list[Attempt] = [
 ]  # fmt: skip
 
 
+EDGES: list[tuple[list[Attempt], int, str]] = [
+    ([], 2, "of no attempts none are kept"),
+    ([(5, True, -0.1)], 1, "a success stays one, whatever it was paid"),
+    ([(5, True, 0.0)], 1, "a success stays one, whatever it was paid"),
+    ([(5, True, 1.0)], 0, "none a task are none"),
+]
+
+
 def check_keep(keep: Callable[[list[Attempt], int], list[Attempt]]) -> Verdict:
     """Exercise 10.1: keep(attempts, per_task) -> the first successes of each task, in order."""
     for per_task, numbers in ((2, [0, 1, 6, 8]), (1, [0, 6, 8]), (9, [0, 1, 3, 6, 8, 9])):
-        given = list(ATTEMPTS)
-        got = keep(given, per_task)
-        if given != ATTEMPTS:
-            raise Wrong("the list that was given has changed: build a new one")
-        if got is None or not isinstance(got, Iterable):
-            raise Wrong(f"expected a list of attempts, got {short(got)}: is return missing?")
-        _check_kept(got := list(got), per_task)
+        _check_kept(got := _kept(keep, ATTEMPTS, per_task), per_task)
         _check_complete(got, [ATTEMPTS[at] for at in numbers], per_task)
+    for given, per_task, overlooked in EDGES:
+        if _kept(keep, given, per_task) != (given if per_task else []):
+            raise Wrong(f"{given} with {per_task} a task: {overlooked}")
     return Verdict(True, "successes alone, and no task more often than it may be")
+
+
+def _kept(
+    keep: Callable[[list[Attempt], int], Any], attempts: list[Attempt], per_task: int
+) -> list[Attempt]:
+    given = [*attempts]
+    got = keep(given, per_task)
+    if given != attempts:
+        raise Wrong("the list that was given has changed: build a new one")
+    if not isinstance(got, Iterable):
+        raise unfit("a list of attempts", got)
+    return list(got)
 
 
 def _check_kept(got: list[Attempt], per_task: int) -> None:
@@ -70,21 +97,21 @@ PAID = (
     "best one"
 )
 CURVE = [0, 1000, 2500, 4000], [0.2, 0.7, 0.5, 0.9]
+FALLS = [0, 300, 600], [0.5, 0.25, 0.0]
+BUDGETS: list[Case] = [
+    ("2,500 tokens", (*CURVE, 2500), 0.5, PAID),
+    ("4,000 tokens", (*CURVE, 4000), 0.9, "the budget pays for all of it"),
+    ("3,999 tokens", (*CURVE, 3999), 0.5,
+     "an update that was not finished is not paid for, however near it is"),
+    ("999 tokens", (*CURVE, 999), 0.2, "before the first update there is the untrained policy"),
+    ("10,000 tokens", (*CURVE, 10_000), 0.9, "more than was spent buys what there is"),
+    ("no tokens", (*CURVE, 0), 0.2, "the untrained policy costs nothing"),
+    ("another run", (*FALLS, 450), 0.25, "runs differ: take what the two lists say"),
+    ("a run that falls to 0.0", (*FALLS, 600), 0.0, "0.0 is a success rate as well"),
+    ("a run of no updates", ([0], [0.3], 450), 0.3, "the untrained policy is all there is"),
+]  # fmt: skip
 
 
 def check_at_budget(at_budget: Callable[[list[int], list[float], int], float]) -> Verdict:
     """Exercise 10.2: at_budget(tokens, success, budget) -> success at the last update paid for."""
-    cases = [
-        (2500, 0.5, PAID),
-        (4000, 0.9, "the budget pays for all of it"),
-        (3999, 0.5, "an update that was not finished is not paid for, however near it is"),
-        (999, 0.2, "before the first update there is the untrained policy"),
-        (10_000, 0.9, "more than was spent buys what there is"),
-    ]
-    for budget, wanted, overlooked in cases:
-        got = at_budget(list(CURVE[0]), list(CURVE[1]), budget)
-        if isinstance(got, bool) or not isinstance(got, Real):
-            raise Wrong(f"expected a number, got {short(got)}: is return missing?")
-        if abs(got - wanted) > 1e-9:
-            raise Wrong(f"with {budget:,} tokens expected {wanted}, got {got:g}: {overlooked}")
-    return Verdict(True, "equal money, equal chances")
+    return try_cases(at_budget, BUDGETS, number, done="equal money, equal chances")
