@@ -424,7 +424,7 @@ print(enough.reveal(f"{highest / coaster.SFT_RATE:g}"))
 trained = PROFILE != "smoke"
 record(
     live_best=max(heights),
-    live_last=heights[-1],
+    live_fall=max(heights) - heights[-1],
     live_kl=max((row.get("kl_old_max", 0.0) for row in run.rows), default=0.0),
 )
 as_given = run.config.ppo.learning_rate == ROLLER_COASTER.broken["learning_rate"]
