@@ -85,9 +85,8 @@ widgets.show(bug_hunt(ROWS, 0, SUCCESS, TOKENS, reveal=True, arms=PAIR))
 # %% [markdown]
 # On seed 0 the two curves of success lie on one another: by episodes, nothing can be seen. B writes
 # 1.8 times as many tokens before it has learned, 11,200 against 6,100 on average (learned: greedy
-# validation success of at least 0.8 at two updates in a row). On a real system the tokens that a
-# policy writes are most of the bill; what it has to *read*, and the gradient steps, are not counted
-# here.
+# validation success of at least 0.8 at two updates in a row). What it has to *read*, and the
+# gradient steps, are not counted here.
 #
 # The rule that differs: A's desk ends an episode after **three invalid actions in a row** (02). B's
 # lets it go on until the step limit of six turns.
@@ -136,8 +135,7 @@ print(f"of the {len(going)} others {won} succeed")
 # useful ones stay at 6. And tiny-base shows that waste is a matter of the start: 1 malformed token
 # of 38. Its trouble is another one, valid actions that are wrong.
 #
-# An episode without a single useful token is not worthless, since the update learns what to avoid.
-# But only 11 of 100 first episodes succeed, and only those show the way.
+# Only 11 of 100 first episodes succeed.
 #
 # **Exercise 9.1 · what three strikes would save** (about 10 min). An episode is a list of turns,
 # `(tokens, invalid)`. `tokens_saved(turns)` says how many tokens would not have been written, had
@@ -198,8 +196,7 @@ widgets.show(wasting.fates_picture(updates))
 
 # %% [markdown]
 # In the recorded runs the same happens: from 64 malformed tokens an episode in the first update to
-# 14 in the fifth, and from 6 useful ones to 29. Most of the waste is at the beginning, so that is
-# where it must be stopped.
+# 14 in the fifth, and from 6 useful ones to 29.
 #
 # ## 3 · Ten seeds, and the rule that was written first
 #
@@ -280,7 +277,7 @@ curves
 #
 # The intervals take the mean of broken as known; with its own spread they would be a little wider.
 # And "learned" is a line that we drew at 0.8. Much hangs on it. Broken and strikes stand still for
-# some updates just above 0.8. Asked for 0.9, three strikes save 0.23 (0.12 to 0.34): still a
+# some updates a little above 0.8. Asked for 0.9, three strikes save 0.23 (0.12 to 0.34): still a
 # saving, and no longer 40%. What sampled and together save stays, 0.48 and 0.62. And clean, which
 # has the form and a wrong habit, is slower than broken to 0.8 in updates (5.3), and cheaper than it
 # to 0.9. A claim about speed needs its level.
@@ -368,8 +365,8 @@ for arm in (*WASTED_ROLLOUTS.cures, BROKEN):
 # ## 6 · When failing fast pays
 #
 # Three strikes end the episode, and the reward decides what that is worth. Here a success brings at
-# most 1.08, a wrong reply -0.8, and giving up by three strikes -1.3. Suppose that somebody finds
-# this too harsh, and makes the end milder. From which price on is it wiser to give up than to try?
+# most 1.08, a wrong reply -0.8, and giving up by three strikes -1.3. Suppose somebody makes the end
+# milder. From which price on is it wiser to give up than to try?
 #
 # For a policy that looks, acts and answers (*honest*) never, as long as giving up pays less than
 # 1.08. A weak one is another matter: whether to try depends on how often it succeeds when it tries,
@@ -415,8 +412,7 @@ for name, extra in (("strikes", 0.0), ("cheap", 1.3)):
 # The picture shows what the search of notebook 03 finds, which plays every sequence of actions: the
 # best return of a policy that works as it should (*honest*), of one that closes without a look and
 # then answers (*change blindly*), and of one that gives up (*fail fast*). Where the end costs
-# nothing, at 0, failing fast pays more than to act blindly, and less than honest work. tiny-raw is
-# far from honest work: about one in ten of its first episodes succeeds.
+# nothing, at 0, failing fast pays more than to act blindly, and less than honest work.
 #
 # **cheap** is *strikes* with an end that costs nothing, on the same ten seeds. H7 says that it
 # should learn to give up.
@@ -454,8 +450,7 @@ widgets.show(plots.arms(ROWS, INVALID | SUCCESS, ["strikes", "cheap"]))
 #
 # And then the picture turns. From 256 to 384 episodes cheap lies about 0.1 *above* strikes (0.05 to
 # 0.15). To 0.8 it needs about as many updates, to 0.9 fewer, 4.0 in place of 6.9. Both end alike,
-# at 0.98 and 0.97 of the test tasks. We looked at this after the runs, and do not know why: the end
-# that costs nothing did harm at first, and none in the end.
+# at 0.98 and 0.97 of the test tasks. We looked at this after the runs, and do not know why.
 #
 # Why did nobody give up for good, if giving up pays more wherever `p` is below 0.43? Because `p` is
 # the chance of who *tries*. Section 2 prints how many episodes get as far as a reply, and how many

@@ -118,7 +118,7 @@ print(f"test tasks: tiny-base untrained {untrained[Split.TEST]:.2f}")
 # %% [markdown]
 # The program is perfect until somebody says it in other words. What it does then is a guess: it
 # takes what it does not know for a wish to close, and is right in 0.76. Were its guess "a
-# question", it would be right in 0.38. Both cost no training at all.
+# question", it would be right in 0.38.
 #
 # ## 2 · Five ways to learn, one of them live
 #
@@ -169,9 +169,9 @@ print(f"validation success: {heights[0]:.2f} at first, {heights[-1]:.2f} at the 
 # Later, try `imitation["demonstrations"] = "mixed"` (or `"perfect"`, `"filtered"`, `"happy_path"`),
 # then only validation success is drawn; `imitation = {}` is PPO.
 #
-# **Exercise 10.1 · what to keep** (about 10 min). Many who do this try each task several times (we
-# try it once). An attempt is `(task, success, reward)`. `keep(attempts, per_task)` returns the
-# first successes of each task, at most `per_task` of them, in the order given.
+# **Exercise 10.1 · what to keep** (about 10 min). An attempt is `(task, success, reward)`.
+# `keep(attempts, per_task)` returns the first successes of each task, at most `per_task` of them,
+# in the order given.
 
 
 # %% tags=["exercise"]
@@ -254,8 +254,6 @@ print("  it mends all of it:", verdict(whole.low > -0.05, whole.high < -0.05))
 # - *mixed* ends at 0.50 although three in five of its demonstrations are right. Throw the failures
 #   away, and *filtered* ends 0.48 higher (0.37 to 0.60): **a filter at the end mends imitation, and
 #   mends all of it**, 0.00 beside rl (-0.02 to 0.02).
-#
-# So token by token is no obstacle, as long as somebody looks at the end and chooses.
 #
 # **That RL carries further is refuted.** On unseen wordings rl stands at 0.55, perfect at 0.62
 # (0.06 more; 0.03 to 0.10), rejection between them. All three gain on their start, and all three
@@ -347,7 +345,7 @@ bills
 # (1,500 to 5,000). That it costs nothing in the end is *inconclusive*: -0.03 (-0.11 to 0.04), since
 # one of ten runs fell to 0.67.
 #
-# Choose *mixed* in the panel: best after two updates, at 0.76, then between 0.55 and 0.73.
+# In the panel, look at *mixed* too.
 #
 # ## 4 · Timid and wild
 #
@@ -461,8 +459,7 @@ print(f"of {len(both)} tasks it is blind to this difference in {blind}")
 
 # %% [markdown]
 # tiny-base says "closed" of a ticket that must stay open. So the desk is as it should be, and the
-# printed reward, which never reads a reply, pays in full. A review finds this in minutes; the curve
-# of that reward never would.
+# printed reward, which never reads a reply, pays in full.
 #
 # ## 6 · Where each way wins, and where to go from here
 #
@@ -476,8 +473,7 @@ print(f"of {len(both)} tasks it is blind to this difference in {blind}")
 # | a judge, and failures that tell | RL, after the ways above | 0.8 after 9,500, or 12,700 |
 #
 # In this study RL was never the cheapest way. It is the only one that learns from failures too;
-# whether that pays at a harder desk, these rows do not say. That a program does as well says that
-# our desk is small.
+# whether that pays at a harder desk, these rows do not say.
 #
 # **With a large model** the parts keep their names: an environment with `reset` and `step`, a
 # rollout over turns, a mask over what the model did not write, a ratio, a clip, KL. What changes is
