@@ -135,18 +135,144 @@ def test_odd_texts_are_features_too(text):
         (lambda yes, rng: json.dumps(["close" if yes else "leave"]), "0"),
         (lambda yes, rng: f"expected: {1 + yes}\nfoo: {rng.randint(0, 99)}", "0: number 1"),
         (lambda yes, rng: f"code A{1 + yes} of {rng.randint(0, 99)}", "0: number 1"),
-        (lambda yes, rng: f'{{"a": 1}}\n{{"expected": {1 + yes}}}', "0"),
-        (lambda yes, rng: f'note {{x}}: {{"expected": {1 + yes}}}', "0"),
+        (lambda yes, rng: f'{{"a": 1}}\n{{"expected": {1 + yes}}}', "0.1.expected"),
+        (lambda yes, rng: f'note {{x}}: {{"expected": {1 + yes}}}', "0.expected"),
         (lambda yes, rng: ("请关闭" if yes else "请保留") + rng.choice("甲乙丙"), "0: word '闭'"),
         (lambda yes, rng: "yes no" if yes else "no yes", "0"),
         (lambda yes, rng: "closed now!" if yes else "closed now.", "0: last letter"),
+        (lambda yes, rng: f"{'keep' if yes else 'keen'}-{rng.randint(100, 999)}", "0: word 'keep'"),
+        (lambda yes, rng: prose(rng, "the Floor" if yes else "the floor"), "0: word 'Floor'"),
+        (lambda yes, rng: prose(rng, "class A" if yes else "class B"), "0: word 'A'"),
+        (lambda yes, rng: prose(rng, "ok 🙂" if yes else "ok 🙁"), "0: sign '🙂'"),
+        (lambda yes, rng: prose(rng, "ok\u200b" if yes else "ok"), "0: sign '\\u200b'"),
+        (lambda yes, rng: prose(rng, "a_b" if yes else "a-b"), "0: sign '_'"),
+        (lambda yes, rng: prose(rng, "a  b" if yes else "a b"), "0: blanks"),
+        (lambda yes, rng: prose(rng, f"trace {trace(rng)}{'0f'[yes]}"), "0: code 1: last letter"),
+        (lambda yes, rng: prose(rng, f"trace {'af'[yes]}{trace(rng)}"), "0: code 1: first letter"),
+        (lambda yes, rng: json.dumps({"a": float("nan") if yes else 1.5}), "0.a"),
+        (lambda yes, rng: json.dumps([{"n": trace(rng)}, {"ok": yes}]), "0.1.ok"),
+        (lambda yes, rng: json.dumps({"s": json.dumps({"ok": yes, "n": trace(rng)})}), "0.s.ok"),
+        (lambda yes, rng: '{"a":' * 900 + f"{yes} {trace(rng)}", "0: word 'True'"),
     ],
 )
 def test_a_text_that_is_no_json_tells_too(leak, feature):
-    rng = random.Random(0)
-    answers = [rng.random() < 0.5 for _ in range(200)]
-    found = tells([Sighting((leak(answer, rng),), answer) for answer in answers])
+    found = tells(told(leak))
     assert feature in [tell.feature for tell in found]
+
+
+def told(text, n=200):
+    """Half yes and half no, by chance, and the text (or texts) that a function makes of it."""
+    rng = random.Random(0)
+    answers = [rng.random() < 0.5 for _ in range(n)]
+    texts = [text(answer, rng) for answer in answers]
+    return [
+        Sighting(t if isinstance(t, tuple) else (t,), answer)
+        for t, answer in zip(texts, answers, strict=True)
+    ]
+
+
+def prose(rng, said):
+    words = " ".join(rng.choice(["box", "rain", "truck", "gate", "noon"]) for _ in range(4))
+    return f"Order {rng.randint(1000, 9999)}, {said} and {words}."
+
+
+def trace(rng):
+    return f"{rng.getrandbits(28):07x}b7"
+
+
+# What is declared
+
+
+def page(yes, rng, **more):
+    return {"status": "open" if yes else "shut", "n": rng.randint(0, 99), **more}
+
+
+def dumped(yes, rng, **more):
+    return json.dumps(page(yes, rng, **more))
+
+
+@pytest.mark.parametrize(
+    ("text", "declared", "feature"),
+    [
+        (lambda yes, rng: dumped(0, rng, debug={"status": yes}), ["status"], "0.debug.status"),
+        (lambda yes, rng: dumped(0, rng, list=[{"status": yes}]), ["status"], "0.list.0.status"),
+        (lambda yes, rng: (prose(rng, "so"), dumped(0, rng, hist=[yes])), ["0"], "1.hist.0"),
+        (lambda yes, rng: (prose(rng, "so"), dumped(0, rng, **{"0": yes})), ["0"], "1.0"),
+        (lambda yes, rng: (dumped(0, rng), dumped(yes, rng)), ["0.status"], "1.status"),
+        (lambda yes, rng: dumped(0, rng, stat=yes, status_old=yes), ["stat"], "0.status_old"),
+        (lambda yes, rng: f"{dumped(yes, rng)} {dumped(yes, rng)}", ["0.1.status"], "0.status"),
+        (lambda yes, rng: f"status {yes} {dumped(yes, rng)}", ["status"], "0"),
+    ],
+)
+def test_a_declared_name_covers_its_path_and_nothing_else(text, declared, feature):
+    assert feature in [tell.feature for tell in tells(told(text), declared)]
+
+
+def with_coupon(yes, rng, inside=False):
+    coupon = {"coupon": rng.randint(0, 9)} if yes else {}
+    return json.dumps({"in": {"a": 1} | coupon, "n": 1} if inside else {"n": 1} | coupon)
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        (lambda yes, rng: f"Use {{tool}} calls. Result: {dumped(yes, rng)}", ["status"]),
+        (lambda yes, rng: f'{{"ok": true}}\n{dumped(yes, rng)}', ["status"]),
+        (lambda yes, rng: f"{{{dumped(yes, rng)}}} {{x", ["status"]),
+        (lambda yes, rng: f"```json\n{json.dumps(page(yes, rng), indent=2)}\n```", ["status"]),
+        (lambda yes, rng: json.dumps([page(yes, rng), page(yes, rng)]), ["status"]),
+        (lambda yes, rng: json.dumps({"body": dumped(yes, rng)}), ["body.status"]),
+        (lambda yes, rng: json.dumps({"body": dumped(yes, rng)}), ["body"]),
+        (lambda yes, rng: json.dumps({"body": f"It says {dumped(yes, rng)}."}), ["0.body.status"]),
+        (lambda yes, rng: json.dumps({"rows": [page(yes, rng)]}), ["rows.status"]),
+        (lambda yes, rng: json.dumps({"rows": [page(yes, rng)]}), ["rows.0.status"]),
+        (lambda yes, rng: json.dumps({"rows": [page(yes, rng)]}), ["rows"]),
+        (lambda yes, rng: json.dumps({"rows": [0] * (9 * yes), "n": 1}), ["rows"]),
+        (lambda yes, rng: json.dumps({"rows": [0] * (9 * yes), "n": 1}, indent=1), ["rows"]),
+        (lambda yes, rng: json.dumps({"note": "not paid yet" if yes else "paid"}), ["note"]),
+        (lambda yes, rng: (prose(rng, str(yes)), dumped(yes, rng)), ["0", "1.status"]),
+        (lambda yes, rng: ("same", *["extra"] * yes), ["1"]),
+        (with_coupon, ["coupon"]),
+        (lambda yes, rng: with_coupon(yes, rng, inside=True), ["in.coupon"]),
+        (dumped, ["status", "absent", "0.absent.too"]),
+    ],
+)
+def test_what_is_declared_tells_nothing_wherever_it_stands(text, declared):
+    assert tells(told(text), declared) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (["stat", "n"], None),  # one may be absent
+        (["status", "ok"], "no text has the declared 'ok'; full paths are: 0.debug.ok, debug.ok"),
+        (["status", "1"], "no text has the declared '1'"),
+        (["status", "7.status"], "no text has the declared '7.status'"),
+        (["stat", "state"], "no text has the declared 'stat'; full paths are: .*, status"),
+        ([""], "no text has the declared ''"),
+    ],
+)
+def test_a_declared_name_that_covers_nothing_is_refused_where_it_must_be_wrong(declared, said):
+    shown = told(lambda yes, rng: dumped(yes, rng, debug={"ok": rng.random()}))
+    if said is None:
+        assert "0.status" in [tell.feature for tell in tells(shown, declared)]
+        return
+    with pytest.raises(ValueError, match=said):
+        tells(shown, declared)
+
+
+def test_a_number_in_place_of_a_name_is_refused():
+    with pytest.raises(TypeError, match=r"declared must be names, such as \['0'\], got \[0\]"):
+        tells(seen(), [0])
+
+
+def test_names_may_come_from_a_generator():
+    assert tells(seen(), (name for name in DECLARED)) == []
+
+
+@pytest.mark.parametrize("text", ["{" * 50_000, '{"a":' * 5000, '{"a": "' * 9000])
+def test_braces_that_open_nothing_take_no_time(text):
+    assert leaks._decoded(text) == ([], text)
 
 
 @pytest.mark.parametrize(("n", "kinds"), [(20, 2), (20, 3), (40, 3), (60, 4)])
@@ -186,14 +312,34 @@ CANARY = "zebra-91c7"
         (CANARY[::-1], "backwards"),
         (CANARY.encode().hex(), "hex"),
         (base64.b64encode(CANARY.encode()).decode(), "base64"),
+        ("z%65bra%2D91c7", "as it is"),
+        ("".join(f"&#{byte};" for byte in CANARY.encode()), "as it is"),
     ],
 )
 def test_a_canary_is_found_however_it_is_written(text, how):
     assert sightings_of_canary(CANARY, ["nothing", text]) == [(1, how)]
 
 
+@pytest.mark.parametrize("coded", [base64.b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("after", ["", "x", "xy", '"}', "??>~"])
+@pytest.mark.parametrize("before", ["", "x", "xy", '{"expected": "', "??>~~"])
+@pytest.mark.parametrize("canary", [CANARY, "zebra9", "zebra91", "zebra-café"])
+def test_a_canary_amid_others_is_found_in_base64(canary, before, after, coded):
+    text = coded(f"{before}{canary}{after}".encode()).decode()
+    assert sightings_of_canary(canary, [text, text.rstrip("=")]) == [(0, "base64"), (1, "base64")]
+
+
+@pytest.mark.parametrize("canary", [CANARY, "zebra-café"])
+def test_a_canary_in_json_in_base64_is_found(canary):
+    text = base64.b64encode(json.dumps({"expected": canary}).encode()).decode()
+    assert sightings_of_canary(canary, [text]) == [(0, "base64")]
+
+
 def test_no_canary_no_sighting():
-    assert sightings_of_canary(CANARY, ["zebra", "91c7", "horse-91c7"]) == []
+    rng = random.Random(0)
+    noise = base64.b64encode(rng.randbytes(100_000)).decode()
+    texts = ["zebra", "91c7", "horse-91c7", "zebra%2091", noise, rng.randbytes(100_000).hex()]
+    assert sightings_of_canary(CANARY, texts) == []
 
 
 def test_a_short_canary_is_refused():
@@ -213,10 +359,11 @@ def test_one_text_in_place_of_several_is_refused():
         tells(seen(), "stock")
     with pytest.raises(TypeError, match="shown must be texts"):
         sightings_of_canary(CANARY, f"it is {CANARY}")
+    with pytest.raises(TypeError, match="shown must be texts"):
+        sightings_of_canary(CANARY, [{"goal": CANARY}])
 
 
 def test_depth_is_no_trouble():
-    deep = {"a": 1}
-    for _ in range(3000):
-        deep = {"a": deep}
-    assert dict(leaks._flat(deep))["a" + ".a" * 3 + ".#"] == 1
+    deep = '{"a":' * 400 + "1" + "}" * 400
+    fields = dict(leaks._flat("0", deep, leaks._Declared(frozenset())))
+    assert fields["0" + ".a" * 3 + ".#"] == fields["0" + ".a" * 400] == 1

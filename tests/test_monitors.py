@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,9 +138,74 @@ def test_an_alarm_does_not_hold_on_no_runs_at_all():
     assert not judged(KL, [log(1)], [], []).holds
 
 
-def test_judgement_needs_a_fall_for_each_broken_run():
-    with pytest.raises(ValueError):
-        judged(KL, [log(1)], [log(1)], falls=[])
+@pytest.mark.parametrize("falls", [[], [1, None]])
+def test_judgement_needs_a_fall_for_each_broken_run(falls):
+    with pytest.raises(ValueError, match=f"falls must be 1, one or None .* got {len(falls)}"):
+        judged(KL, [log(1)], [log(1)], falls=falls)
+
+
+# What a stranger gives to it
+
+
+@pytest.mark.parametrize("window", [True, 2.0, "3", None, -1])
+def test_a_window_that_is_no_whole_number_is_refused(window):
+    with pytest.raises(ValueError, match=re.escape(f"whole number, got {window!r}")):
+        Monitor("kl", window=window)
+
+
+def test_a_window_of_numpy_is_a_whole_number():
+    assert Monitor("kl", window=np.int64(2)).levels(log(1.0, 3.0)) == [None, 2.0]
+
+
+@pytest.mark.parametrize("line", [math.nan, np.float64("nan"), True, "0.2", None])
+def test_a_line_that_could_never_fire_is_refused(line):
+    with pytest.raises(ValueError, match=r"line must be a number, .*got "):
+        Monitor("kl", line=line)
+
+
+@pytest.mark.parametrize("value", ["0.5", "", [1.0]])
+def test_figures_of_text_are_refused_by_name(value):
+    """csv.DictReader reads every figure as text."""
+    with pytest.raises(TypeError, match=re.escape(f"kl must be a number, got {value!r}: float()")):
+        KL.levels([{"kl": 1.0}, {"kl": value}])
+
+
+def test_figures_of_numpy_and_torch_are_numbers():
+    rows = [{"kl": np.float32(1)}, {"kl": torch.tensor(3.0)}, {"kl": Fraction(5)}, {"kl": True}]
+    assert KL.levels(rows) == [None, 2.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400), 1e309], ids=["up", "down", "inf"])
+@pytest.mark.parametrize("falling", [False, True])
+def test_a_number_that_no_float_holds_alarms(huge, falling):
+    line = Monitor("kl", window=1, line=5.0, falling=falling)
+    assert line.alarm(log(1, huge)) == 1
+    assert line.peak(log(1, huge)) == math.inf
+
+
+def test_peaks_whose_sum_is_infinite_have_a_line_between_them():
+    single = Monitor("kl", window=1)
+    found = calibrated(single, [log(1e308)], [log(1.7e308)])
+    assert found.line == 1.35e308 and found.alarm(log(1.7e308)) == 0
+    assert Monitor("kl", window=2).levels(log(1.7e308, 1.7e308)) == [None, 1.7e308]
+
+
+@pytest.mark.parametrize("calm", [0.0, 5e-324, 1.0])
+def test_the_line_lies_below_the_next_number_up(calm):
+    """Between two neighbours there is no middle: the line is the lower one."""
+    wild, single = math.nextafter(calm, math.inf), Monitor("kl", window=1)
+    found = calibrated(single, [log(calm)], [log(wild)])
+    assert found.alarm(log(calm)) is None and found.alarm(log(wild)) == 0
+
+
+def test_rows_without_any_figure_are_refused():
+    with pytest.raises(ValueError, match="no row has 'kl': they have no figures at all"):
+        KL.levels([{}, {"kl": None}])
+
+
+def test_one_run_in_place_of_several_is_refused():
+    with pytest.raises(TypeError, match="rows must be one run, a dict of metrics per update, got"):
+        calibrated(KL, log(1, 1), [log(3, 3)])
 
 
 # Where tokens go

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from agentrl_lab.config import nearest
@@ -41,25 +42,36 @@ class Monitor:
     falling: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.window, int) or self.window < 1:
-            raise ValueError(f"window must be at least 1, a whole number, got {self.window}")
+        whole = isinstance(self.window, Integral) and not isinstance(self.window, bool)
+        if not whole or self.window < 1:
+            raise ValueError(f"window must be at least 1, a whole number, got {self.window!r}")
+        if not isinstance(self.line, Real) or isinstance(self.line, bool) or self.line != self.line:
+            raise ValueError(f"line must be a number, infinite until calibrated, got {self.line!r}")
 
     def levels(self, rows: Rows) -> list[float | None]:
         """The level after each row; None as long as the window is not full.
 
         Raises:
             ValueError: no row has the figure; the nearest one is offered.
+            TypeError: a figure is no number, or `rows` is something else than one run.
         """
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise TypeError(f"rows must be one run, a dict of metrics per update, got {rows!r:.60}")
         values = [row.get(self.metric) for row in rows]
         if rows and all(value is None for value in values):
             names = {name for row in rows for name, value in row.items() if value is not None}
-            raise ValueError(f"no row has {self.metric!r}: {nearest(self.metric, names)}")
+            known = nearest(self.metric, names) if names else "they have no figures at all"
+            raise ValueError(f"no row has {self.metric!r}: {known}")
         levels = [None if value is None else self._level(value) for value in values]
         ends = range(1, len(levels) + 1)
         return [_mean(levels[max(0, end - self.window) : end], self.window) for end in ends]
 
-    def _level(self, value: float) -> float:
-        return math.inf if not math.isfinite(value) else -value if self.falling else value
+    def _level(self, value: Any) -> float:
+        if isinstance(value, str) or not hasattr(value, "__float__"):
+            raise TypeError(f"{self.metric} must be a number, got {value!r}: float() it first")
+        huge = isinstance(value, int) and abs(value) > 1e308  # more than a float may hold
+        alarming = huge or not math.isfinite(value)
+        return math.inf if alarming else -float(value) if self.falling else float(value)
 
     def alarm(self, rows: Rows) -> int | None:
         """Place of the first row whose level lies above the line."""
@@ -73,7 +85,10 @@ class Monitor:
 
 def _mean(values: Sequence[float | None], window: int) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) / window if len(known) == window else None
+    if len(known) != window:
+        return None
+    mean = sum(known) / window
+    return mean if math.isfinite(mean) else sum(value / window for value in known)
 
 
 def calibrated(monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows]) -> Monitor:
@@ -101,7 +116,8 @@ def calibrated(monitor: Monitor, healthy: Sequence[Rows], broken: Sequence[Rows]
 
     gaps = [*itertools.pairwise(peaks), (peaks[-1], peaks[-1])]
     best = min(gaps, key=lambda gap: (wrong(gap[0]), gap[0] - gap[1]))
-    return replace(monitor, line=(best[0] + best[1]) / 2)
+    middle = max(best[0], best[0] / 2 + best[1] / 2)  # their sum may be infinite
+    return replace(monitor, line=middle if middle < best[1] else best[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +147,12 @@ def judged(
         healthy: logs that must not fire.
         broken: logs that must.
         falls: for each broken one the place of its fall, None where it never fell.
+
+    Raises:
+        ValueError: there are more or fewer falls than broken runs.
     """
+    if len(falls) != len(broken):
+        raise ValueError(f"falls must be {len(broken)}, one or None a broken run, got {len(falls)}")
     fired = [monitor.alarm(rows) for rows in broken]
     notice = [
         fall - alarm for alarm, fall in zip(fired, falls, strict=True) if None not in (alarm, fall)

@@ -8,21 +8,26 @@ policy is meant to decide by is declared and left out; everything else must be s
 from __future__ import annotations
 
 import base64
+import html
 import json
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-LEAST_GAIN, MOST_CHANCE = 0.25, 0.01
-BINS, FEW = 8, 12
+LEAST_GAIN, MOST_CHANCE, BINS, FEW = 0.25, 0.01, 8, 12
 """Numbers of more than FEW values are put into BINS bins of equal size."""
-RARE, NUMBERS = 50, 8
-"""What is there in fewer than one of RARE sightings is passed over; numbers read in a text."""
+RARE, NUMBERS, TRIES = 50, 8, 100
+"""What is there in fewer than one of RARE sightings is passed over; numbers and codes read in a
+text; braces that open no JSON object before the rest of a text is taken for prose."""
 WORD = re.compile(r"[^\W\d_\u4e00-\u9fff]{2,}|[\u4e00-\u9fff]")
 """Two letters or more, or one Chinese character."""
+RUN, SIGN = re.compile(r"[^\W\d_]+"), re.compile(r"[^\w\s]|_")
+QUOTED, JSON = re.compile(r'"(?:[^"\\]|\\.)*"'), json.JSONDecoder(parse_constant=str)
+Values = Sequence[Hashable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,39 +67,50 @@ def tells(sightings: Sequence[Sighting], declared: Iterable[str] = ()) -> list[T
 
         gain = (accuracy - baseline) / (1 - baseline) >= 0.25  and  p < 0.01 (Bonferroni)
 
+    Looked at: every value in JSON objects, wherever in a text they are; of a string, and of what
+    stands around the objects, its length, its ends, which words, single letters and signs are in
+    it, its first numbers and codes ("A17"); blanks, order and number of fields; the number of
+    texts; all of this one task before; the place of the task. **Not looked at**: two things
+    together; the order of words, and how often one occurs; the inside of a number or code but its
+    ends (a sum of digits, a bit); in which order declared fields are, or those of objects in lists;
+    what fewer than one sighting in 50 has.
+
     Args:
         sightings: in the order of the tasks; two hundred are enough for three or four answers.
-        declared: names of fields ("status"), of one field of one text ("1.status"), or numbers of
-            whole texts ("0"), that a policy is meant to decide by.
+        declared: what a policy is meant to decide by. A field of a JSON object by its full path
+            ("status", "ticket.status"; positions in lists may be left out: "lines.price"), with
+            all that lies in it; the same in one text alone ("1.status"); or a whole text by its
+            number ("0"). In prose only whole texts can be declared. A name may be absent from
+            some sets: one that was misspelt covers nothing, and its field is reported.
 
     Raises:
-        ValueError: fewer than 20 sightings, or only one answer among them.
-        TypeError: `declared` is one text and not several.
+        ValueError: fewer than 20 sightings, or only one answer among them; a declared name lies
+            deeper than it says, or in a text that is not there; none of the names is anywhere.
+        TypeError: `declared` is one text and not several, or holds something else than texts.
     """
-    if isinstance(declared, str):
-        raise TypeError(f"declared must be names, such as [{declared!r}], got {declared!r}")
+    names = [declared] if isinstance(declared, str) else list(declared)
+    if isinstance(declared, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"declared must be names, such as {[*map(str, names)]}, got {declared!r}")
     answers = [seen.answer for seen in sightings]
-    if len(answers) < 20 or len(set(answers)) < 2:
-        raise ValueError(
-            f"expected at least 20 sightings with 2 different answers, got {len(answers)} with "
-            f"{len(set(answers))}"
-        )
-    columns, n = _columns(sightings, frozenset(declared)), len(answers)
+    n, kinds = len(answers), len(set(answers))
+    if n < 20 or kinds < 2:
+        raise ValueError(f"expected 2 answers in at least 20 sightings, got {n} with {kinds}")
+    meant = _Declared(frozenset(names))
+    columns = _columns(sightings, meant)
+    meant.refuse_strays()
     places = random.Random(0).sample(range(n), n)  # by place, halves would hide what goes by place
     halves = places[: n // 2], places[n // 2 :]
 
     base, found = Counter(answers).most_common(1)[0][1] / n, []
     for name, values in columns.items():
         hits = _hits(values, answers, *halves) + _hits(values, answers, *halves[::-1])
-        tell = Tell(name, hits / n, base, min(1.0, _tail(hits, n, base) * len(columns)))
-        if tell.gain >= LEAST_GAIN and tell.p < MOST_CHANCE:
-            found.append(tell)
-    return sorted(found, key=lambda tell: -tell.gain)
+        found.append(Tell(name, hits / n, base, min(1.0, _tail(hits, n, base) * len(columns))))
+    clear = [tell for tell in found if tell.gain >= LEAST_GAIN and tell.p < MOST_CHANCE]
+    # among equals what is one letter or sign comes last: it says least to a reader
+    return sorted(clear, key=lambda tell: (-tell.gain, tell.feature[-3:-2] == "'"))
 
 
-def _hits(
-    values: Sequence[Hashable], answers: Sequence[Hashable], known: list[int], asked: list[int]
-) -> int:
+def _hits(values: Values, answers: Values, known: list[int], asked: list[int]) -> int:
     """Right guesses of the asked by the most frequent answer that the known give to their value."""
     learned: dict[Hashable, Counter] = defaultdict(Counter)
     for at in known:
@@ -114,42 +130,56 @@ def _tail(hits: int, n: int, chance: float) -> float:
 # What there is to see
 
 
-def _columns(
-    sightings: Sequence[Sighting], declared: frozenset[str]
-) -> dict[str, list[Hashable]]:
+@dataclass
+class _Declared:
+    """The names of what a policy is meant to decide by, and what there was to be named."""
+
+    names: frozenset[str]
+    there: set[str] = field(default_factory=set)
+
+    def covers(self, *paths: str) -> bool:
+        """Paths begin with the number of their text; a name may too, or else is of any text."""
+        bare = (path.partition(".")[2] for path in paths)
+        forms = {*paths, *(b for b in bare if b and not b.partition(".")[0].isdecimal())}
+        self.there |= forms
+        return not self.names.isdisjoint(forms)
+
+    def refuse_strays(self) -> None:
+        """A name may be absent; but not all of them, nor a text, nor may it lie deeper."""
+        for name in sorted(self.names - self.there):
+            deeper, text = [p for p in self.there if p.endswith(f".{name}")], name.partition(".")[0]
+            no_text = text.isdecimal() and text not in self.there
+            if deeper or no_text or self.names.isdisjoint(self.there):
+                there = ", ".join(sorted(deeper or self.there))
+                raise ValueError(f"no text has the declared {name!r}; full paths are: {there:.300}")
+
+
+def _columns(sightings: Sequence[Sighting], declared: _Declared) -> dict[str, list[Hashable]]:
     """Feature -> its value in each sighting; None where it is absent."""
     rows = [_features(seen.shown, declared) for seen in sightings]
     seen = Counter(name for row in rows for name in row)
     names = [name for name, times in seen.items() if times * RARE >= len(rows)]
     columns = {name: _binned([row.get(name) for row in rows]) for name in names}
     columns |= {f"task before, {name}": [None, *v[:-1]] for name, v in columns.items()}
-    places, answers = range(len(rows)), [seen.answer for seen in sightings]
-    columns |= {f"place modulo {k}": [at % k for at in places] for k in range(2, 7)}
-    columns["place: which eighth"] = [at * BINS // len(rows) for at in places]
-    columns["task before, answer"] = [None, *answers[:-1]]
+    columns |= {f"place modulo {k}": [at % k for at in range(len(rows))] for k in range(2, 7)}
+    columns["place: which eighth"] = [at * BINS // len(rows) for at in range(len(rows))]
+    columns["task before, answer"] = [None, *(seen.answer for seen in sightings[:-1])]
     return {name: values for name, values in columns.items() if len(set(values)) > 1}
 
 
-def _features(shown: Sequence[str], declared: frozenset[str]) -> dict[str, Hashable]:
-    found: dict[str, Hashable] = {"number of texts": len(shown)}
-    for number, text in enumerate(shown):
-        if str(number) in declared:
-            continue
-        content, around = _decoded(text)
-        found |= _of_value(f"{number}", around)
-        found[f"{number}: blanks"] = re.sub(r"[^\s]+", "x", text)[:200]
-        if content is None:
-            found[f"{number}: length"] = len(text)
-            continue
-        found[f"{number}: order of fields"] = ",".join(content)
-        fields = {
-            path: value for path, value in _flat(content)
-            if path not in declared and f"{number}.{path}" not in declared
-            and not declared & set(path.split("."))
-        }  # fmt: skip
-        found[f"{number}: length"] = sum(len(str(value)) for value in fields.values())
+def _features(shown: Sequence[str], declared: _Declared) -> dict[str, Hashable]:
+    looked = {str(at): text for at, text in enumerate(shown) if not declared.covers(str(at))}
+    found: dict[str, Hashable] = {"number of texts": len(looked)}
+    for number, text in looked.items():
+        fields = dict(_flat(number, text, declared))
+        strings = [re.sub(r"\S+", "x", v) for v in fields.values() if isinstance(v, str)]
+        bare = QUOTED.sub('"', text)  # the style of JSON, and not how much of it there is
+        style = {*re.findall(r"\{\s+", bare)[:1], *re.findall(r"(?<!\s)[ \t]+[:,\n]?", bare)}
+        found |= _of_value(number, around := fields.pop(number))
+        found[f"{number}: length"] = len(around) + sum(len(str(v)) for v in fields.values())
+        found[f"{number}: blanks"] = (*sorted(style), *strings)
         for path, value in fields.items():
-            found |= _of_value(f"{number}.{path}", value)
+            found |= _of_value(path, value)
     return found
 
 
@@ -161,49 +191,67 @@ def _of_value(name: str, value: Any) -> dict[str, Hashable]:
 
 
 def _of_words(name: str, text: str) -> dict[str, Hashable]:
-    """Words and numbers of prose, each as a feature of its own; one alone is a value already."""
-    words, numbers = set(WORD.findall(text.lower())), re.findall(r"\d+", text)[:NUMBERS]
-    found = {f"{name}: number {at}": float(number) for at, number in enumerate(numbers, 1)}
-    return found | {f"{name}: word {word!r}": True for word in words if len(words) > 1}
+    """Words, numbers, signs and codes of prose; one alone is a value already."""
+    numbers, runs = re.findall(r"\d+", text)[:NUMBERS], re.findall(r"[^\W_]+", text)
+    found: dict[str, Hashable] = {f"{name}: number {k}": float(v) for k, v in enumerate(numbers, 1)}
+    if runs == [text] and len(WORD.findall(text)) < 2:
+        return found
+    words = sorted({*WORD.findall(text.lower()), *RUN.findall(text)})
+    found |= {f"{name}: word {word!r}": True for word in words}
+    found |= {f"{name}: sign {s!r}": text.count(s) for s in sorted({*SIGN.findall(text)})}
+    codes = [r for r in runs if r != text and RUN.search(r) and re.search(r"\d", r)][:NUMBERS]
+    for at, code in enumerate(codes, 1):
+        found |= _of_value(f"{name}: code {at}", code)
+    return found
 
 
-def _decoded(text: str) -> tuple[Mapping[str, Any] | None, str]:
-    """The first JSON object of a text, and what stands around it."""
-    start = text.find("{")
-    try:
-        content, end = json.JSONDecoder().raw_decode(text, max(start, 0))
-    except (ValueError, RecursionError):
-        return None, text
-    return (content, text[:start] + text[end:]) if start >= 0 else (None, text)
+def _decoded(text: str) -> tuple[list[Mapping[str, Any]], str]:
+    """The JSON objects of a text, and what stands around them."""
+    objects, start, failed = [], text.find("{"), 0
+    while start >= 0 and failed < TRIES:
+        try:
+            content, end = JSON.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            failed, start = failed + 1, text.find("{", start + 1)
+        else:
+            objects.append(content)
+            text = text[:start] + text[end:]
+            start = text.find("{", start)
+    return objects, text
 
 
-def _flat(content: Mapping[str, Any]) -> Iterable[tuple[str, Hashable]]:
-    """(path, value) of every value, and ("path.#", how many) of every list and object inside."""
-    open_ends: list[tuple[str, Any]] = [("", content)]  # no recursion: texts may be nested deep
-    while open_ends:
-        path, value = open_ends.pop()
+def _flat(number: str, text: str, declared: _Declared) -> Iterable[tuple[str, Hashable]]:
+    """(path, value) of all that is not declared, and how many and in which order.
+
+    JSON objects in a text, or in a string of one, lie at its path; the second and later ones at
+    their place there. The first pair is the text without them.
+    """
+    open_ends: list[tuple[str, str, Any]] = [(number, number, text)]  # the second without places
+    while open_ends:  # no recursion: texts may be nested deep
+        path, plain, value = open_ends.pop()
+        if isinstance(value, str):
+            objects, value = _decoded(value)
+            open_ends += [(f"{path}.{k}" if k else path, plain, v) for k, v in enumerate(objects)]
         if not isinstance(value, Mapping | list):
             yield path, value
             continue
-        if path:
-            yield f"{path}.#", len(value)
-        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-        open_ends += [(f"{path}.{name}" if path else str(name), inner) for name, inner in pairs]
+        named = isinstance(value, Mapping)
+        pairs = value.items() if named else enumerate(value)
+        ends = [(f"{path}.{k}", f"{plain}.{k}" if named else plain, v) for k, v in pairs]
+        ends = [end for end in ends if not declared.covers(*end[:2])]
+        yield f"{path}.#", len(ends)
+        if named and path == plain:
+            yield f"{path}: order of fields", tuple(end[0] for end in ends)
+        open_ends += ends
 
 
-def _binned(values: Sequence[Hashable]) -> list[Hashable]:
+def _binned(values: Values) -> Values:
     """Numbers of many values by bins of equal size; everything else as it is."""
-    numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+    numbers = sorted(v for v in values if type(v) in (int, float))  # True is none
     if len(set(numbers)) <= FEW:
-        return list(values)
+        return values
     edges = [numbers[len(numbers) * k // BINS] for k in range(1, BINS)]
-
-    def bin_of(value: Hashable) -> Hashable:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return value
-        return sum(value >= edge for edge in edges)
-
-    return [bin_of(value) for value in values]
+    return [sum(v >= e for e in edges) if type(v) in (int, float) else v for v in values]
 
 
 # Canaries
@@ -213,28 +261,37 @@ def sightings_of_canary(canary: str, shown: Iterable[str]) -> list[tuple[int, st
     """(number of the text, how it was written) for every text that holds the canary.
 
     A canary is a text that occurs nowhere else, put where the environment keeps what it must not
-    show: an answer, a label, a goal.
+    show: an answer, a label, a goal. It is found as it is (whatever the case, the punctuation, and
+    the escapes of URLs and HTML), in the escapes of JSON, backwards, in hexadecimal, and in base64
+    of either alphabet, alone or amid other things. **Not looked at**: any other code, two of
+    these on top of each other, or a part of the canary.
 
     Raises:
         ValueError: it has fewer than 6 letters and digits: it might be there by chance.
-        TypeError: `shown` is one text and not several.
+        TypeError: `shown` is one text and not several, or something is no text.
     """
-    if len(_plain(canary)) < 6:
+    if not isinstance(canary, str) or len(_plain(canary)) < 6:
         raise ValueError(f"a canary must have at least 6 letters or digits, got {canary!r}")
-    if isinstance(shown, str):
-        raise TypeError(f"shown must be texts, such as [{shown[:20]!r}], got one")
-    forms = {
-        "JSON": json.dumps(canary), "as it is": canary, "backwards": canary[::-1],
-        "hex": canary.encode().hex(),
-        "base64": base64.b64encode(canary.encode()).decode().rstrip("=")[:-1],
-    }  # fmt: skip
-    plain = {_plain(form): how for how, form in forms.items()}  # one that is as it is counts once
-    return [
-        (number, how)
-        for number, text in enumerate(shown)
-        for form, how in plain.items()
-        if form in _plain(text)
-    ]
+    texts = [shown] if isinstance(shown, str) else list(shown)
+    if isinstance(shown, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"shown must be texts, such as {[str(t)[:20] for t in texts[:3]]}")
+    forms = {_plain(form): how for how, form in _forms(canary)}  # one that is as it is counts once
+    return [(number, how) for number, text in enumerate(texts) for how in _hows(text, forms)]
+
+
+def _hows(text: str, forms: Mapping[str, str]) -> Iterable[str]:
+    seen = " ".join(_plain(undo(text)) for undo in (str, unquote, html.unescape))
+    return dict.fromkeys(how for form, how in forms.items() if form in seen)
+
+
+def _forms(canary: str) -> Iterable[tuple[str, str]]:
+    """(how, form) of every way to write it; in base64 by its place among the bytes around it."""
+    yield from (("JSON", json.dumps(canary)), ("as it is", canary), ("backwards", canary[::-1]))
+    for data in (canary.encode(), json.dumps(canary)[1:-1].encode()):
+        yield "hex", data.hex()
+        for before, unsure in enumerate((0, 2, 3)):  # letters that hold bits of the bytes before
+            coded = base64.b64encode(bytes(before) + data).decode()
+            yield "base64", coded[unsure : (before + len(data)) * 8 // 6]
 
 
 def _plain(text: str) -> str:

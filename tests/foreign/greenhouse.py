@@ -10,7 +10,15 @@ from string import printable
 
 import gymnasium as gym
 
-DECLARED = ("celsius", "offset", "setpoint", "band", "rh", "rh_max", "outside_rh")
+DECLARED = (
+    "probes.celsius",
+    "probes.offset",
+    "limits.setpoint",
+    "limits.band",
+    "limits.rh_max",
+    "rh",
+    "outside_rh",
+)
 VARIANTS = dict(
     clean=False,
     clean_serial=False,

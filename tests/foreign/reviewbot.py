@@ -14,16 +14,14 @@ import gymnasium as gym
 VERDICTS = ("approve", "comment", "request_changes", "escalate", "close")
 DECLARED = (
     "age_days",
-    "stale_after",
-    "path",
-    "protected",
+    "policy.stale_after",
+    "files.path",
+    "policy.protected",
     "author",
-    "owners",
-    "changed",
+    "policy.owners",
+    "files.changed",
     "findings",
-    "rule",
-    "line",
-    "block_on",
+    "policy.block_on",
 )
 VARIANTS = {
     "clean": False,

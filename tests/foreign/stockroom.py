@@ -10,13 +10,13 @@ import gymnasium as gym
 
 ANSWERS = ("ship", "split", "backorder", "refuse")
 DECLARED = (
-    "quantity",
-    "unit_price",
-    "open_balance",
-    "credit_limit",
+    "lines.quantity",
+    "lines.unit_price",
+    "account.open_balance",
+    "account.credit_limit",
     "home_site",
-    "site",
-    "on_hand",
+    "bins.site",
+    "bins.on_hand",
 )
 VARIANTS = {
     "clean": False,

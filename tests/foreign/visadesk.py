@@ -11,7 +11,7 @@ from gymnasium.spaces import Text
 
 OUTCOMES = ["clear", "apply", "renew"]
 DECLARED = tuple(
-    "nationality expires arrival stay_days nights min_validity_days visa_free holder max_days".split()
+    "person.nationality expires leg.arrival leg.stay_days leg.nights min_validity_days visa_free".split()
 )
 VARIANTS = {
     "clean": False,
