@@ -324,7 +324,7 @@ PANELS = {
         [("guarded", "Space"), ("entropy", "Space")],
     ],
     "09_pitfall_wasted_rollouts": [
-        [("arm", "ArrowRight"), ("arm", "End")],
+        [("sampled", "Space"), ("together", "Space")],
         [("seed", "ArrowRight"), ("seed", "End")],
     ],
     "10_when_and_how": [
@@ -387,7 +387,7 @@ def control_named(
 REVIEW = """
 from pathlib import Path
 from agentrl_lab.workbook.lessons import ways
-ways.blind_review(range(3), Path("my-reviews") / "browser.jsonl")
+ways.blind_review(3, Path("my-reviews") / "browser.jsonl")
 """
 
 
