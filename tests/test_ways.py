@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from agentrl_lab.records import Split
+from agentrl_lab.workbook.checks import wants_to_close
 from agentrl_lab.workbook.lessons import ways
 
 ROW = {
@@ -26,11 +25,9 @@ def test_a_budget_buys_the_last_update_that_it_pays_for(budget, success):
 
 
 def knows_all(request, answer):
-    """Reads the few words of training requests that no status question has."""
-    asks = re.search("status|staus|any news|news[?]|how |where|tell me|still open", request.lower())
     if "status" not in answer:
         return None, "There is no ticket {id}."
-    if asks:
+    if not wants_to_close(request):
         return None, f"The status of {{id}} is {answer['status']}."
     if answer["status"] == "closed":
         return None, "Ticket {id} was already closed."

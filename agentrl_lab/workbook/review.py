@@ -195,7 +195,7 @@ def _lines(file: Path) -> list[str]:
         text = file.read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): give another file") from error
-    return [line.strip() for line in text.replace("}{", "}\n{").splitlines() if line.strip()]
+    return [line.strip() for line in text.replace("}{", "}\n{").splitlines()]
 
 
 def _read(file: Path) -> dict[str, str]:

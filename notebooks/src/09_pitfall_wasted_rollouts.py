@@ -220,11 +220,14 @@ print(study["rule"].replace(". ", ".\n"))
 
 # %% tags=["nbval-ignore-output"]
 SAVING = ["strikes", "sampled", "together", "silent", "schema"]
-JOINT = {0.5: "about as much as the better of the two", math.inf: "more than that"}
-JOINT = {0.5: JOINT[0.5], 1.5: "what both save one after the other"} | JOINT
+JOINT = {
+    0.5: "about as much as the better of the two",
+    1.5: "what both save one after the other",
+    math.inf: "more than that",
+}
 saver = widgets.Prediction(
     "Strikes and sampled each save tokens. What do they save together?",
-    [JOINT[limit] for limit in sorted(JOINT)],
+    list(JOINT.values()),
 )
 saver
 
@@ -232,8 +235,7 @@ saver
 savings = {arm: wasting.saved(ROWS, arm) for arm in SAVING}
 one, other, joint = (savings[arm].mean for arm in ("strikes", "sampled", "together"))
 best, in_turn = max(one, other), 1 - (1 - one) * (1 - other)
-kept = {limit: JOINT[limit] for limit in sorted(JOINT)}
-print(saver.reveal(in_words((joint - best) / (in_turn - best), kept)))
+print(saver.reveal(in_words((joint - best) / (in_turn - best), JOINT)))
 widgets.show(plots.ranges({"saved": savings}, "share of broken's tokens that is saved"))
 
 # %% tags=["nbval-check-output"]
